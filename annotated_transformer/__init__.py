@@ -24,8 +24,29 @@ if TYPE_CHECKING:
         ModelConfig as ModelConfig,
         TrainConfig as TrainConfig,
     )
+    from annotated_transformer.data import corpus as corpus
+    from annotated_transformer.data.batching import (
+        Batch as Batch,
+        make_batch as make_batch,
+        token_batches as token_batches,
+    )
+    from annotated_transformer.data.tokenizer import Tokenizer as Tokenizer
+    from annotated_transformer.decoding.evaluation import (
+        bleu as bleu,
+        chrf as chrf,
+        perplexity as perplexity,
+    )
+    from annotated_transformer.decoding.search import (
+        Hypothesis as Hypothesis,
+        beam_search as beam_search,
+        greedy_search as greedy_search,
+        rerank as rerank,
+    )
+    from annotated_transformer.decoding.translator import Translator as Translator
     from annotated_transformer.errors import ConfigError as ConfigError
-    from annotated_transformer.looking.record import record_attention as record_attention
+    from annotated_transformer.extras.attention_views.record import (
+        record_attention as record_attention,
+    )
     from annotated_transformer.model.attention import (
         MultiHeadAttention as MultiHeadAttention,
         attention_weights as attention_weights,
@@ -41,13 +62,6 @@ if TYPE_CHECKING:
         PositionwiseFeedForward as PositionwiseFeedForward,
     )
     from annotated_transformer.model.transformer import Transformer as Transformer
-    from annotated_transformer.text import corpus as corpus
-    from annotated_transformer.text.batching import (
-        Batch as Batch,
-        make_batch as make_batch,
-        token_batches as token_batches,
-    )
-    from annotated_transformer.text.tokenizer import Tokenizer as Tokenizer
     from annotated_transformer.training.loop import train as train
     from annotated_transformer.training.loss import (
         label_smoothed_cross_entropy as label_smoothed_cross_entropy,
@@ -57,18 +71,6 @@ if TYPE_CHECKING:
         noam_learning_rate as noam_learning_rate,
     )
     from annotated_transformer.training.run import TrainingRun as TrainingRun
-    from annotated_transformer.translation.evaluation import (
-        bleu as bleu,
-        chrf as chrf,
-        perplexity as perplexity,
-    )
-    from annotated_transformer.translation.search import (
-        Hypothesis as Hypothesis,
-        beam_search as beam_search,
-        greedy_search as greedy_search,
-        rerank as rerank,
-    )
-    from annotated_transformer.translation.translator import Translator as Translator
 
 __version__ = VERSION
 
@@ -77,7 +79,7 @@ _NAMES = {
     "errors": ("ConfigError",),
     "checkpoint.averaging": ("average_checkpoints",),
     "checkpoint.directory": ("load_model",),
-    "looking.record": ("record_attention",),
+    "extras.attention_views.record": ("record_attention",),
     "model.attention": (
         "MultiHeadAttention",
         "attention_weights",
@@ -88,15 +90,15 @@ _NAMES = {
     "model.embedding": ("SharedEmbedding", "positional_encoding"),
     "model.feed_forward": ("PositionwiseFeedForward",),
     "model.transformer": ("Transformer",),
-    "text.batching": ("Batch", "make_batch", "token_batches"),
-    "text.tokenizer": ("Tokenizer",),
+    "data.batching": ("Batch", "make_batch", "token_batches"),
+    "data.tokenizer": ("Tokenizer",),
     "training.loop": ("train",),
     "training.loss": ("label_smoothed_cross_entropy",),
     "training.optimizer": ("make_adam", "noam_learning_rate"),
     "training.run": ("TrainingRun",),
-    "translation.evaluation": ("bleu", "chrf", "perplexity"),
-    "translation.search": ("Hypothesis", "beam_search", "greedy_search", "rerank"),
-    "translation.translator": ("Translator",),
+    "decoding.evaluation": ("bleu", "chrf", "perplexity"),
+    "decoding.search": ("Hypothesis", "beam_search", "greedy_search", "rerank"),
+    "decoding.translator": ("Translator",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOME)

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
 
+from annotated_transformer.data import corpus
+from annotated_transformer.data.parallel_text import read_lines
+from annotated_transformer.decoding.evaluation import Score, bleu
 from annotated_transformer.errors import require
-from annotated_transformer.text import corpus
-from annotated_transformer.text.parallel_text import read_lines
-from annotated_transformer.translation.evaluation import Score, bleu
 from tools.arguments import parser_of, run_main
 
 Tokenize = Callable[[str], str]

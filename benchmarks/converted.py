@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from annotated_transformer import Tokenizer, Transformer
 from annotated_transformer.checkpoint.directory import write_directory
 from annotated_transformer.checkpoint.weights import save_weights
-from annotated_transformer.interop import huggingface
-from annotated_transformer.interop.nn_transformer import by_our_names
+from annotated_transformer.data.batching import Batch
+from annotated_transformer.extras.formats import huggingface
+from annotated_transformer.extras.formats.nn_transformer import by_our_names
 from annotated_transformer.model.embedding import positional_encoding
-from annotated_transformer.text.batching import Batch
 
 
 def numbers(vocab_size: int) -> Tokenizer:

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from annotated_transformer import Transformer
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.decoding.search import StepModel, beam_search, greedy_search
+from annotated_transformer.extras.formats.ctranslate2 import CTranslate2Engine
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
-from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import StepModel, beam_search, greedy_search
 from benchmarks.converted import TorchTransformer, joeynmt_model, marian, numbers
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"

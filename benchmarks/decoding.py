@@ -46,8 +46,8 @@ import torch
 
 from annotated_transformer import ModelConfig, Transformer, Translator, bleu
 from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.data import corpus
 from annotated_transformer.errors import require
-from annotated_transformer.text import corpus
 from benchmarks.decoders import (
     DECODERS,
     ON_GPU,

@@ -25,8 +25,8 @@ import time
 from collections.abc import Sequence
 
 from annotated_transformer import ModelConfig, TrainConfig
-from annotated_transformer.text.batching import token_batches
-from annotated_transformer.training.distributed.processes import joined
+from annotated_transformer.data.batching import token_batches
+from annotated_transformer.training.processes import joined
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import ROOT, command_line, sentences
 from lab.experiments.result_file import RESULTS, write_result

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from annotated_transformer.data import corpus
 from annotated_transformer.errors import require
-from annotated_transformer.from_pairs.making import make
-from annotated_transformer.from_pairs.plan import Plan
-from annotated_transformer.text import corpus
+from annotated_transformer.extras.from_pairs.making import make
+from annotated_transformer.training.plan import Plan
 from benchmarks.timing import out_path, write
 from tools.arguments import parser_of, run_main
 from tools.page_engine import NODE, run_engine

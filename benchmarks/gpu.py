@@ -35,8 +35,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, scaled_dot_product_attention
+from annotated_transformer.data.batching import Batch, TokenPair, token_batches
 from annotated_transformer.fast.packing import has_kernel
-from annotated_transformer.text.batching import Batch, TokenPair, token_batches
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from benchmarks.timing import (
     FLOAT32_PRODUCTS,

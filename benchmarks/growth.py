@@ -34,8 +34,8 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
-from annotated_transformer.text.batching import encode_pairs, token_batches
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.data.batching import encode_pairs, token_batches
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import as_text, in_own_process, out_path, peak_megabytes, toy, write
 from lab.experiments.table_1.memory import keep_freed_memory

@@ -31,12 +31,12 @@ import sacrebleu
 import torch
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text import corpus
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.data import corpus
+from annotated_transformer.data.tokenizer import Tokenizer
 from benchmarks.multi30k_runs import RUNS, Run
 from benchmarks.recipes import ROOT, command, described, train
 from lab.experiments.result_file import write_result
+from lab.tables.table_3 import count_parameters
 from tools.arguments import parser_of, run_main
 
 

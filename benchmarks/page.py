@@ -25,15 +25,15 @@ from typing import Any
 
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import bleu
+from annotated_transformer.decoding.search import beam_search, greedy_search
 from annotated_transformer.errors import require, say
+from annotated_transformer.extras.page.int8_rows import with_int8_rows
+from annotated_transformer.extras.page.writing import write_page
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.page.int8_rows import with_int8_rows
-from annotated_transformer.page.writing import write_page
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.evaluation import bleu
-from annotated_transformer.translation.search import beam_search, greedy_search
 from benchmarks.timing import ROOT, as_text, out_path, write
 from tools.arguments import parser_of, run_main
 from tools.page_engine import NODE, run_engine

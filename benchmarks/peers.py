@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer import Transformer
-from annotated_transformer.text.batching import Batch
+from annotated_transformer.data.batching import Batch
 from benchmarks.converted import TorchTransformer, joeynmt_model, marian
 from benchmarks.timing import Work
 

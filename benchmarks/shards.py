@@ -38,10 +38,10 @@ from typing import Any
 import torch
 
 from annotated_transformer import TrainConfig
-from annotated_transformer.text.batching import Batch, plan
-from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import MANIFEST, TOKENIZER, Shards, file_names
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.data.batching import Batch, plan
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.extras.shards.reading import MANIFEST, TOKENIZER, Shards, file_names
+from annotated_transformer.extras.shards.writing import encode
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts

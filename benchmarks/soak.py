@@ -40,12 +40,12 @@ import torch
 from annotated_transformer.checkpoint.directory import load_model, state_files
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text import corpus
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation.translator import Translator
 from benchmarks.timing import command_line
 from lab.experiments.result_file import write_result
 from tools.arguments import parser_of, run_main

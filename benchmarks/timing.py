@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig
-from annotated_transformer.text.batching import Batch, TokenPair, make_batch
+from annotated_transformer.data.batching import Batch, TokenPair, make_batch
 from lab.experiments.result_file import RESULTS, write_result
 
 ROOT = Path(__file__).resolve().parents[1]

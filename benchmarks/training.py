@@ -32,10 +32,10 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import Batch, TokenPair, encode_pairs, token_batches
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import require
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.peers import PEERS, build, installed, on_batches, unlike
 from benchmarks.timing import (

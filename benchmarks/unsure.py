@@ -34,16 +34,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from annotated_transformer.checkpoint.directory import read_config
+from annotated_transformer.data import corpus
+from annotated_transformer.decoding.translator import Translation, Translator
 from annotated_transformer.errors import require, say
-from annotated_transformer.files import write_text
-from annotated_transformer.text import corpus
-from annotated_transformer.translation.doubt import (
+from annotated_transformer.extras.visitors.doubt import (
     SPELT_OUT,
     Doubt,
     lost_words,
     translated_words,
 )
-from annotated_transformer.translation.translator import Translation, Translator
+from annotated_transformer.files import write_text
 from benchmarks.timing import ROOT, as_text, out_path, write
 from tools.arguments import parser_of, run_main
 

@@ -30,12 +30,12 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from annotated_transformer.text import corpus
-from annotated_transformer.text.augmentation import DIGITS, WORD, Augmentation
-from annotated_transformer.text.parallel_text import Pair
-from annotated_transformer.text.tokenizer import BACK
-from annotated_transformer.translation import evaluation
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.data import corpus
+from annotated_transformer.data.parallel_text import Pair
+from annotated_transformer.data.tokenizer import BACK
+from annotated_transformer.decoding import evaluation
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.extras.visitors.augmentation import DIGITS, WORD, Augmentation
 from tools.arguments import parser_of, run_main
 
 PARTS = "tatoeba-large-en-de", "tatoeba-en-de"

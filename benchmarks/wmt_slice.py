@@ -23,9 +23,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
-from annotated_transformer.text.parallel_text import Pair, load_files, pairs_sha256
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.data.batching import Batch, TokenPair, encode_pairs, token_batches
+from annotated_transformer.data.parallel_text import Pair, load_files, pairs_sha256
+from annotated_transformer.data.tokenizer import Tokenizer
 from benchmarks.timing import random_batches
 from lab.experiments.result_file import RESULTS, write_result
 from tools.arguments import parser_of, run_main

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.text.parallel_text import Pair, split_by_group
+from annotated_transformer.data.parallel_text import Pair, split_by_group
 from benchmarks import compound_split
 from benchmarks.recipes import ROOT, command, described, train
 from benchmarks.wmt_slice import read_slice

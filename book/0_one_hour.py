@@ -133,7 +133,7 @@ SVG(filename="figures/one_look.svg")
 # named after the token about to be written; its query comes from the token before.
 
 # %%
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.extras.attention_views.record import record_attention
 
 source = torch.tensor([[*ids("She bought a red umbrella."), END]])
 target = torch.tensor([[START, *ids("Sie hat einen roten Schirm gekauft.")]])
@@ -148,7 +148,7 @@ for word, row in zip(german, looks):
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of attention weights, German tokens down, English tokens across. Bright cells join German words to the English words that they translate: Sie to She, hat and gekauft to bought, the first piece of roten to red, Schirm to umbrella."}, "figure": {"caption": "The model's own attention over the memory, last layer, mean of its heads. A row sums to 1.", "name": "fig-oh-cross"}}
 import matplotlib.pyplot as plt
-from annotated_transformer.looking.record import plot_attention
+from annotated_transformer.extras.attention_views.record import plot_attention
 from lab.display import use_style
 
 use_style()

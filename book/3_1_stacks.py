@@ -887,7 +887,7 @@ print(f"equal weights: {uniform:.1f}")
 # $$ (st-parameters)
 
 # %% tags=["row-H1"]
-from annotated_transformer.tables.table_3 import count_parameters
+from lab.tables.table_3 import count_parameters
 
 V, N, D, d_ff, h, d_k = 37_000, 6, 512, 2048, 8, 64
 A, FF, LN = h * D * (2 * d_k + 2 * d_k), 2 * D * d_ff + d_ff + D, 2 * D
@@ -920,7 +920,7 @@ plt.show()
 # our configuration: $d_k$ and $d_v$ other than $d_{\mathrm{model}}/h$, and biases in the attention.
 
 # %% tags=["row-H2", "hide-cell"]
-from annotated_transformer.tables.table_3 import TABLE_3, vocabulary_interval
+from lab.tables.table_3 import TABLE_3, vocabulary_interval
 
 assert vocabulary_interval([row for row in TABLE_3 if row.name != "big"]) == (41_004, 41_208)
 assert vocabulary_interval([TABLE_3[-1]]) == (35_368, 36_344)

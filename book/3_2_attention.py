@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import attention_weights, scaled_dot_product_attention
-from annotated_transformer.looking.record import plot_attention
+from annotated_transformer.extras.attention_views.record import plot_attention
 from lab.display import PALETTE, show, use_style
 from lab.same import equal, with_weights
 
@@ -999,7 +999,7 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 # - The model uses attention in three places; only cross-attention joins source and target.
 #
 # :::{dropdown} Where this is
-# Code: `annotated_transformer/model/attention.py`, used in `model/stacks.py`; `looking/record.py` records weights.
+# Code: `annotated_transformer/model/attention.py`, used in `model/stacks.py`; `extras/attention_views/record.py` records weights.
 # Tests: `tests/model/test_attention.py`, against equation 1 by hand, PyTorch's layers, and a loop over heads.
 # :::
 

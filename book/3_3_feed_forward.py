@@ -394,8 +394,8 @@ plt.show()
 # $d_{\mathrm{model}}$ outside the layers, which [section 6.2](6_2_variations.ipynb) explains.
 
 # %% tags=["hide-cell"]
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.tables.table_3 import TABLE_3
+from lab.tables.table_3 import count_parameters
+from lab.tables.table_3 import TABLE_3
 
 rows = {row.name: row for row in TABLE_3}
 quoted = {1024: ("d_ff=1024", 5.12, 25.4, 53), 2048: ("base", 4.92, 25.8, 65),

@@ -32,7 +32,7 @@ from lab.display import PALETTE, show, use_style
 from lab.exercises import check
 from lab.same import equal, listing_of
 from annotated_transformer.model.embedding import LearnedPositions
-from annotated_transformer.translation.evaluation import mean_nll
+from annotated_transformer.decoding.evaluation import mean_nll
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -738,7 +738,7 @@ assert_close(at_temperature(1e6), torch.full((5,), 0.2), atol=1e-5, rtol=0)
 
 # %% [markdown]
 # :::{dropdown} Where this is
-# `SharedEmbedding` is in `annotated_transformer/model/embedding.py`, `perplexity` in `translation/evaluation.py`, the
+# `SharedEmbedding` is in `annotated_transformer/model/embedding.py`, `perplexity` in `decoding/evaluation.py`, the
 # loss in `training/loss.py`, each with a test file of the same name. [Section 5.1](5_1_data_and_batching.ipynb) makes
 # vocabularies, and [section 5.4](5_4_regularization.ipynb) smooths the loss.
 # :::

@@ -26,7 +26,7 @@ from torch.testing import assert_close
 
 from annotated_transformer import (ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch,
                                    positional_encoding)
-from annotated_transformer.looking.record import plot_attention
+from annotated_transformer.extras.attention_views.record import plot_attention
 from lab import listing
 from lab.display import PALETTE, show, use_style
 from lab.exercises import check
@@ -531,7 +531,7 @@ else:
     raise AssertionError("a position past the end was found")
 
 # %% tags=["row-S16", "hide-cell"]
-from annotated_transformer.tables.table_3 import count_parameters
+from lab.tables.table_3 import count_parameters
 
 assert touched.tolist() == [True] * 7 + [False] * 5
 assert model.positions.weight.shape == (12, 16) and not list(SinusoidalPositions(16).parameters())

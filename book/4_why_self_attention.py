@@ -28,7 +28,7 @@ from lab.experiments.table_1.instruments import longest_chain
 from lab.experiments.table_1.layer_types import layers_to_connect
 from lab.display import PALETTE, use_style
 from annotated_transformer.model.stacks import EncoderLayer
-from annotated_transformer.tables.table_1 import LAYERS, layer_operations
+from lab.tables.table_1 import LAYERS, layer_operations
 
 use_style()
 
@@ -608,7 +608,7 @@ plt.show()
 #
 # :::{dropdown} Where this is
 # The layers as they were timed: `book/lab/experiments/table_1/layer_types.py`; what they cost:
-# `annotated_transformer/tables/table_1.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/tables/test_table_1.py`.
+# `book/lab/tables/table_1.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/lab/tables/test_table_1.py`.
 # :::
 
 # %% [markdown]

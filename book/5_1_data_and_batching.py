@@ -34,9 +34,9 @@ from lab.exercises import check
 from lab.experiments.result_file import read_result
 from annotated_transformer.fast.packing import packed_decode
 from lab.display import PALETTE, show, use_style
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import group_by_length
-from annotated_transformer.text.parallel_text import fold, split_by_group
+from lab.tables.table_3 import count_parameters
+from annotated_transformer.data.batching import group_by_length
+from annotated_transformer.data.parallel_text import fold, split_by_group
 
 use_style()
 
@@ -730,7 +730,7 @@ assert by_chance > 0.05 and by_group == 0
 #
 # :::{dropdown} Where this is
 # `annotated_transformer/text/`: `tokenizer.py`, `batching.py`, `corpus.py`, `parallel_text.py`, with tests of the same
-# names in `tests/text/`; packing is `annotated_transformer/fast/packing.py`. On the command line,
+# names in `tests/data/`; packing is `annotated_transformer/fast/packing.py`. On the command line,
 # `annotated-transformer prepare tatoeba-en-de` fetches, verifies and prints the card.
 # :::
 

@@ -35,7 +35,7 @@ from lab.pictures import training as training_pictures
 from annotated_transformer import (
     ModelConfig, Tokenizer, TrainConfig, TrainingRun, Transformer, greedy_search, label_smoothed_cross_entropy,
     make_batch, train)
-from annotated_transformer.text.batching import pad_source
+from annotated_transformer.data.batching import pad_source
 from lab.same import listing_of
 from lab.training_loop import batches_of, fit, summed_loss
 

@@ -29,7 +29,7 @@ from annotated_transformer import (Batch, ModelConfig, Transformer, label_smooth
 from lab.exercises import check
 from lab.display import show, use_style
 from lab.pictures import training as training_pictures
-from annotated_transformer.tables.table_3 import TABLE_3
+from lab.tables.table_3 import TABLE_3
 from lab.training_loop import fit, summed_loss
 
 use_style()

@@ -34,8 +34,8 @@ from lab.exercises import check
 from lab.experiments.result_file import read_result
 from lab.display import Table, use_style
 from lab.pictures import translation as translation_pictures
-from annotated_transformer.tables.table_2 import RUNS, SUSTAINED_FLOPS, TABLE_2, training_cost, training_time
-from annotated_transformer.tables.table_3 import count_parameters
+from lab.tables.table_2 import RUNS, SUSTAINED_FLOPS, TABLE_2, training_cost, training_time
+from lab.tables.table_3 import count_parameters
 
 use_style()
 
@@ -563,9 +563,9 @@ assert scores[0] < theirs["BLEU"] < scores[-1]
 # So we find the published score again. The interval of 41.9 has room for all four: 1,000 captions do not tell them apart.
 #
 # :::{dropdown} Where this is
-# `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/table_2.py`; `bleu` and
-# `perplexity` in `translation/evaluation.py`; `average_checkpoints` in `checkpoint/averaging.py`. Tests:
-# `tests/tables/test_table_1.py`, `tests/translation/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
+# `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `book/lab/tables/table_2.py`; `bleu` and
+# `perplexity` in `decoding/evaluation.py`; `average_checkpoints` in `checkpoint/averaging.py`. Tests:
+# `tests/lab/tables/test_table_1.py`, `tests/decoding/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
 # :::
 #
 # ## Exercises

@@ -34,10 +34,10 @@ from annotated_transformer import (
 from lab.display import Table, use_style
 from lab.pictures import translation as translation_pictures
 from lab.training_loop import batches_of, fit, summed_loss
-from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.text.parallel_text import fold
-from annotated_transformer.translation.evaluation import bleu_counts, bleu_from_counts
-from annotated_transformer.translation.search import length_penalty
+from annotated_transformer.data.batching import encode_pairs
+from annotated_transformer.data.parallel_text import fold
+from annotated_transformer.decoding.evaluation import bleu_counts, bleu_from_counts
+from annotated_transformer.decoding.search import length_penalty
 
 use_style()
 
@@ -579,8 +579,8 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 #
 # :::{dropdown} Where this is
 # `book/lab/training_loop.py` is the loop; `annotated_transformer/text/` has corpora, vocabulary and batches,
-# `training/loop.py` the package's training, `checkpoint/averaging.py` its averages, `translation/search.py` the search,
-# `translation/evaluation.py` BLEU and perplexity, `model/decoding_state.py` the cache. The tests lie in the same
+# `training/loop.py` the package's training, `checkpoint/averaging.py` its averages, `decoding/search.py` the search,
+# `decoding/evaluation.py` BLEU and perplexity, `model/decoding_state.py` the cache. The tests lie in the same
 # folders of `tests/`; `test_search.py` compares the search with brute force over all sentences of a small vocabulary.
 # :::
 #

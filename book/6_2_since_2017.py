@@ -19,7 +19,7 @@ import math
 
 import torch
 
-from annotated_transformer.tables.table_3 import count_parameters
+from lab.tables.table_3 import count_parameters
 from lab.cost import bytes_kept, step_of, times_in_turns
 from lab.display import Table, use_style
 from lab.experiments.claims import load_results

@@ -23,8 +23,8 @@ import torch
 from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
 from lab.display import Table, show, use_style
 from lab.pictures import variations as variations_pictures
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.tables.table_3 import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, changes, vocabulary_interval
+from lab.tables.table_3 import count_parameters
+from lab.tables.table_3 import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, changes, vocabulary_interval
 
 use_style()
 rows = {row.name: row for row in TABLE_3}
@@ -563,10 +563,10 @@ Table(("", "row", "paper", "everyday sentences", "captions"), lines)
 
 # %% [markdown]
 # ```{dropdown} Where this is
-# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/table_3.py`, `count_parameters` beside
+# Code: `TABLE_3` and `vocabulary_interval` in `book/lab/tables/table_3.py`, `count_parameters` beside
 # them, `estimate`, `p_value` and `holm` in `book/lab/experiments/significance.py`, the miniature in
 # `book/lab/experiments/table_3`; `annotated-transformer variations` prints the listings. Tests:
-# `tests/tables/test_table_3.py`, `tests/tables/test_table_1.py`, `tests/lab/experiments/test_significance.py`,
+# `tests/lab/tables/test_table_3.py`, `tests/lab/tables/test_table_1.py`, `tests/lab/experiments/test_significance.py`,
 # `tests/lab/experiments/test_miniature.py`.
 # ```
 

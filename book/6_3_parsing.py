@@ -27,11 +27,11 @@ from lab.display import Table, show, use_style
 from lab.pictures import parsing as parsing_pictures
 from lab.training_loop import batches_of, fit, summed_loss
 from lab.toy_grammar import GRAMMAR, sample_trees
-from annotated_transformer.parsing.trees import Tree, is_tag, read_tree, tree_words, write_tree
-from annotated_transformer.parsing.scoring import bracket_counts, bracket_f1, brackets
-from annotated_transformer.parsing.linearization import delinearize, is_well_formed, linearize
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import pad_source
+from lab.parsing.trees import Tree, is_tag, read_tree, tree_words, write_tree
+from lab.parsing.scoring import bracket_counts, bracket_f1, brackets
+from lab.parsing.linearization import delinearize, is_well_formed, linearize
+from lab.tables.table_3 import count_parameters
+from annotated_transformer.data.batching import pad_source
 
 use_style()
 
@@ -192,7 +192,7 @@ assert f"{100 * 2 * 14 / (15 + 14):.2f}" == "96.55"  # if the eight tags counted
 # since {cite:t}`black1991procedure`.)
 #
 # For a thousand pairs of noisy trees `bracket_counts` equals EVALB, and PYEVALB after some preparation
-# (`tests/parsing/test_parsing.py`). We depart in one place: where a parser tags a comma as a noun, EVALB leaves the sentence out
+# (`tests/lab/parsing/test_parsing.py`). We depart in one place: where a parser tags a comma as a noun, EVALB leaves the sentence out
 # of its totals, and we let the gold tags say what is punctuation.
 # :::
 
@@ -517,7 +517,7 @@ parsing_pictures.parsing_length(runs)
 # other, nor with the F1 of the toy grammar.
 #
 # :::{dropdown} Where this is
-# `annotated_transformer/parsing/linearization.py`, `book/lab/experiments/table_4/`; tests: `tests/parsing/test_parsing.py`,
+# `book/lab/parsing/linearization.py`, `book/lab/experiments/table_4/`; tests: `tests/lab/parsing/test_parsing.py`,
 # `tests/lab/experiments/test_treebank.py`.
 # :::
 

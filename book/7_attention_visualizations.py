@@ -25,11 +25,11 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer import Transformer, Translator, corpus, load_model, make_batch, perplexity, record_attention
-from annotated_transformer.text.batching import pad_source
+from annotated_transformer.data.batching import pad_source
 from lab.experiments.result_file import read_result
-from annotated_transformer.looking.explorer import explore_attention
-from annotated_transformer.looking.report import as_table
-from annotated_transformer.looking.knock_out import heads_of, knocked_out
+from lab.explorer import explore_attention
+from annotated_transformer.extras.attention_views.report import as_table
+from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
 
 # %% tags=["hide-cell"]
 from statistics import median
@@ -904,8 +904,8 @@ assert changed.sum() == 1 and recovered[changed.int().argmax()] == max(recovered
 #   asks what carries a change to the output.
 #
 # :::{dropdown} Where this is
-# Code: `record_attention` in `annotated_transformer/looking/record.py`; beside it `explore_attention` in
-# `explorer.py`, `knocked_out` in `knock_out.py` and `attention_report` in `report.py`. Tests: `tests/looking/`, and
+# Code: `record_attention` in `annotated_transformer/extras/attention_views/record.py`; beside it `explore_attention` in
+# `explorer.py`, `knocked_out` in `knock_out.py` and `attention_report` in `report.py`. Tests: `tests/extras/attention_views/`, and
 # `tests/lab/experiments/test_knock_out.py`.
 # :::
 

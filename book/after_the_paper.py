@@ -30,8 +30,8 @@ from lab.display import use_style
 from lab.pictures import later as later_pictures
 from annotated_transformer.model.embedding import SinusoidalPositions, positional_encoding
 from annotated_transformer.model.stacks import Encoder
-from annotated_transformer.tables.table_1 import layer_operations
-from annotated_transformer.text.batching import pad_source
+from lab.tables.table_1 import layer_operations
+from annotated_transformer.data.batching import pad_source
 from lab.training_loop import fit, summed_loss
 
 use_style()

@@ -23,8 +23,8 @@ from lab.training_loop import fit, summed_loss
 from lab.display import refusal, use_style
 from lab.pictures import mistakes as mistakes_pictures
 from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
-from annotated_transformer.tables.table_2 import TABLE_2, training_cost
-from annotated_transformer.tables.table_3 import TABLE_3, count_parameters, vocabulary_interval
+from lab.tables.table_2 import TABLE_2, training_cost
+from lab.tables.table_3 import TABLE_3, count_parameters, vocabulary_interval
 
 use_style()
 
@@ -356,8 +356,8 @@ print("a child module over a number       no error; what is never called never d
 
 # %% [markdown]
 # :::{dropdown} Where this is
-# `TABLE_2` and `training_cost` in `annotated_transformer/tables/table_2.py`, `TABLE_3` and `vocabulary_interval` in
-# `tables/table_3.py`; the switches are fields of `ModelConfig` and `TrainConfig`.
+# `TABLE_2` and `training_cost` in `book/lab/tables/table_2.py`, `TABLE_3` and `vocabulary_interval` in
+# `book/lab/tables/table_3.py`; the switches are fields of `ModelConfig` and `TrainConfig`.
 # :::
 #
 # ## Exercises

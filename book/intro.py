@@ -18,7 +18,7 @@
 
 # %% tags=["hide-input"]
 from annotated_transformer import Translator
-from annotated_transformer.looking.explorer import explore_attention
+from lab.explorer import explore_attention
 
 translator = Translator.from_checkpoint("model")
 sentences = ["I have bought a new umbrella.", "Where is the station?", "She didn't know what to do.",

@@ -37,8 +37,8 @@ from annotated_transformer.command_line.entry_point import parser
 from annotated_transformer.fast.packing import Packing
 from lab.display import use_style
 from lab.pictures import gpu as gpu_pictures
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import group_by_length
+from lab.tables.table_3 import count_parameters
+from annotated_transformer.data.batching import group_by_length
 
 use_style()
 
@@ -658,7 +658,7 @@ assert found["bf16", False, False]["share_of_product"] < 0.2
 # :::{dropdown} Where this is
 # `training/run.py` and `training/optimizer.py` (the step, autocast, the scaler), `fast/packing.py`,
 # `training/distributed/` (several processes), `MultiHeadAttention.attend`,
-# `tables/table_1.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
+# `book/lab/tables/table_1.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
 # `test_a_step_on_a_gpu_waits_for_no_value`, `test_a_step_that_overflows_changes_nothing_but_the_scale`,
 # `test_the_taught_function_equals_pytorchs_kernel`, `test_two_half_batches_equal_one_whole_batch`.
 # :::

@@ -21,11 +21,11 @@ import torch
 import torch.distributed as dist
 
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.data.batching import make_batch
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training import state
-from annotated_transformer.training.distributed.processes import Processes, joined
 from annotated_transformer.training.loop import train
+from annotated_transformer.training.processes import Processes, joined
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from toys import text_pairs, toy_run_config, toy_tokenizer
 

@@ -18,16 +18,16 @@ LEVELS = (
 LEVEL = {name: n for n, names in enumerate(LEVELS.split(", ")) for name in names.split()}
 PICTURES = {f"lab.pictures.{path.stem}" for path in (LAB / "pictures").glob("[!_]*.py")}
 ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module that needs it
-    "matplotlib": {"looking.record", "lab.display", *PICTURES},
-    "sentencepiece": {"text.tokenizer"},
-    "sacrebleu": {"translation.evaluation"},
+    "matplotlib": {"extras.attention_views.record", "lab.display", *PICTURES},
+    "sentencepiece": {"data.tokenizer"},
+    "sacrebleu": {"decoding.evaluation"},
     "safetensors": {"checkpoint.weights"},
-    "sacremoses": {"text.paired_vocabulary"},
-    "datasets": {"text.corpus"},
-    "unearth": {"text.package_index"},
+    "sacremoses": {"data.paired_vocabulary"},
+    "datasets": {"data.corpus"},
+    "unearth": {"data.package_index"},
     "tensorboard": {"training.log"},
-    "ctranslate2": {"interop.ctranslate2"},
-    "onnx": {"interop.onnx"},
+    "ctranslate2": {"extras.formats.ctranslate2"},
+    "onnx": {"extras.formats.onnx"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])
 MAX_LINES = 300

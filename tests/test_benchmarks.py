@@ -20,8 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.checkpoint.directory import read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import make_batch
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training.run import TrainingRun
 from benchmarks import (
     against,

@@ -8,10 +8,10 @@ from statistics import median
 import pytest
 
 from annotated_transformer.checkpoint.directory import load_model
-from annotated_transformer.looking.knock_out import heads_of, knocked_out
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.translation.evaluation import mean_nll, perplexity
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import encode_pairs
+from annotated_transformer.decoding.evaluation import mean_nll, perplexity
+from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
 from lab.experiments.result_file import read_result
 
 BOOK = Path(__file__).parents[1] / "book"

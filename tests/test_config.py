@@ -7,8 +7,8 @@ import pytest
 
 from annotated_transformer import config as ids
 from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.decoding.search import length_penalty
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.translation.search import length_penalty
 from annotated_transformer.views import html_table
 
 

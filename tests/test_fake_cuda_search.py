@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.decoding.search import beam_search, greedy_search
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.packing import Packing
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import beam_search, greedy_search
 from fake_cuda import fake_cuda
 from toys import SMALL
 

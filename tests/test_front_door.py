@@ -8,12 +8,12 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["translation.translator", "translation.search"])
+@pytest.mark.parametrize("first", ["decoding.translator", "decoding.search"])
 def test_beam_search_is_the_function_whatever_was_imported_before(first: str) -> None:
     code = (
         f"import annotated_transformer.{first}, annotated_transformer as a; "
         "from annotated_transformer import beam_search; "
-        "from annotated_transformer.translation.search import beam_search as same; "
+        "from annotated_transformer.decoding.search import beam_search as same; "
         "assert beam_search is same is a.beam_search and callable(same)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

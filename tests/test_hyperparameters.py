@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
-from annotated_transformer.tables.table_3 import count_parameters
+from lab.tables.table_3 import count_parameters
 
 PAGE = (Path(__file__).parents[1] / "book" / "hyperparameters.md").read_text(encoding="utf-8")
 PAPER_VOCABULARY = 37_000

@@ -21,7 +21,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from annotated_transformer.text import corpus
+from annotated_transformer.data import corpus
 from tools import colab, execution, make_book, notebooks, reuse
 from tools.progress import LONGEST_FIRST, Progress
 

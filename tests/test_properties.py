@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.data.parallel_text import read_lines
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.data.vocabulary_file import require_sound
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.parsing.trees import Tree, read_tree, read_trees, write_tree
-from annotated_transformer.text.parallel_text import read_lines
-from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.text.vocabulary_file import require_sound
-from annotated_transformer.translation.translator import Translator
+from lab.parsing.trees import Tree, read_tree, read_trees, write_tree
 from toys import small_model, toy_tokenizer
 
 LAW = settings(

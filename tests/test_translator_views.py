@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from annotated_transformer.page.writing import write_page
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.extras.page.writing import write_page
 
 ROOT = Path(__file__).parents[1]
 PLACES = {

@@ -74,7 +74,7 @@ def test_the_front_door_shows_classes_and_functions(installed: Path) -> None:
     assert re.search(r"def \(config: .*ModelConfig\) -> .*model\.transformer\.Transformer", model)
     assert re.search(r"def \(model: .*source: .*\) -> .*list\[.*Hypothesis", search)
     assert re.search(r"def \(model_config: .*out: .*\) -> .*Transformer", training)
-    assert "-> annotated_transformer.translation.translator.Translator" in translator
+    assert "-> annotated_transformer.decoding.translator.Translator" in translator
     assert not re.search(r"Type of .* is Any|\bAny\b", model + translator)
 
 

@@ -17,13 +17,13 @@ from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.command_line.train_verb import run_settings
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text import corpus
-from annotated_transformer.text.parallel_text import load_files
-from annotated_transformer.text.shards import Shards
+from annotated_transformer.data import corpus
+from annotated_transformer.data.parallel_text import load_files
+from annotated_transformer.extras.shards.reading import Shards
 from annotated_transformer.training.loop import train
 from benchmarks import compound_split
 from lab.experiments.result_file import read_result
+from lab.tables.table_3 import count_parameters
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
 ROOT = Path(__file__).parents[1]

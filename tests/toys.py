@@ -21,11 +21,11 @@ from torch import Tensor
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import Batch
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.search import StepModel
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation.search import StepModel
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "N": 2, "d_model": 8, "d_ff": 12, "h": 2, "p_drop": 0.0}
 

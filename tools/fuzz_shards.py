@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import MANIFEST, Shards, file_names
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.extras.shards.reading import MANIFEST, Shards, file_names
+from annotated_transformer.extras.shards.writing import encode
 
 FILES = (MANIFEST, *file_names(1))
 WORDS = (

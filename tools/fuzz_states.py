@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from annotated_transformer.checkpoint.directory import write_directory
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import state
 from annotated_transformer.training.run import TrainingRun
 

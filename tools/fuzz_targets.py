@@ -27,16 +27,16 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors, save_weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.downloads import CACHE_VARIABLE
+from annotated_transformer.data.parallel_text import load_files, read_lines
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.parsing.linearization import delinearize, linearize
-from annotated_transformer.parsing.scoring import brackets
-from annotated_transformer.parsing.trees import read_trees
-from annotated_transformer.text import corpus
-from annotated_transformer.text.downloads import CACHE_VARIABLE
-from annotated_transformer.text.parallel_text import load_files, read_lines
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import loop
+from lab.parsing.linearization import delinearize, linearize
+from lab.parsing.scoring import brackets
+from lab.parsing.trees import read_trees
 from tools.fuzz_shards import WORDS as SHARD_WORDS, ShardsJudge
 from tools.fuzz_states import WORDS as STATE_WORDS, StatesJudge
 

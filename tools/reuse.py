@@ -26,7 +26,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from annotated_transformer.text import corpus
+from annotated_transformer.data import corpus
 from tools import colab
 from tools.execution import Failure, replace_by, write_whole
 from tools.notebooks import read_source, take_outputs

@@ -36,8 +36,8 @@ def average_checkpoints(
     >>> average_checkpoints("runs/words", last=2).name
     'words-averaged'
     """
-    from annotated_transformer.text.tokenizer import Tokenizer
-    from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
+    from annotated_transformer.data.tokenizer import Tokenizer
+    from annotated_transformer.data.vocabulary_file import MAX_MODEL_BYTES
 
     runs = [
         path if path.name not in ("", "..") else path.resolve()

@@ -28,12 +28,12 @@ from annotated_transformer import files
 from annotated_transformer.checkpoint import weights
 from annotated_transformer.config import SPECIAL_IDS, ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.extras.shards.reading import MANIFEST
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.shards import MANIFEST
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
 STATE_FILES = "training.safetensors", "training.previous.safetensors"
 CHECKPOINT_FILES = "config.json", "tokenizer.model", "model.safetensors"
@@ -115,7 +115,7 @@ def require_same_vocabulary(
     If a directory is given and has a tokenizer, it must be the same one.
     """
     require_vocabulary(tokenizer, config)
-    from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
+    from annotated_transformer.data.vocabulary_file import MAX_MODEL_BYTES
 
     stored = Path(directory or "") / "tokenizer.model"
     if directory is not None and stored.exists():
@@ -136,7 +136,7 @@ def load_model(
     >>> model.config.vocab_size == tokenizer.vocab_size
     True
     """
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
     directory = Path(directory)
     config = read_model_config(directory)

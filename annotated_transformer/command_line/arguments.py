@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from annotated_transformer.command_line import verbs as commands
-from annotated_transformer.command_line.encode_verb import add_encode
 from annotated_transformer.command_line.options import count
 from annotated_transformer.config import PRESETS, DecodeConfig
 from annotated_transformer.errors import PROGRAM, VERSION
+from annotated_transformer.extras.shards.encode_verb import add_encode
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
 

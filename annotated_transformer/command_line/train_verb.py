@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from annotated_transformer.command_line.options import require_none
 from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
+from annotated_transformer.data.parallel_text import sample
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import require_writable
-from annotated_transformer.text.parallel_text import sample
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.shards import Shards
-    from annotated_transformer.text.tokenizer import Tokenizer
-    from annotated_transformer.training.distributed.processes import Processes
+    from annotated_transformer.data.tokenizer import Tokenizer
+    from annotated_transformer.extras.shards.reading import Shards
+    from annotated_transformer.training.processes import Processes
 
 FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
 BYTES_PER_WEIGHT = 16  # in training: itself, its gradient and two moments of Adam, in float32
@@ -33,11 +33,11 @@ def train_in(processes: Processes, args: Namespace, device: str) -> None:
     """Train a run, or go on with it, and print its last figures as one line of JSON."""
     from annotated_transformer.checkpoint.directory import state_files
     from annotated_transformer.checkpoint.weights import require_memory
-    from annotated_transformer.tables.table_3 import count_parameters
-    from annotated_transformer.text.tokenizer import Tokenizer
-    from annotated_transformer.training.distributed.processes import require_parallel
+    from annotated_transformer.data.tokenizer import Tokenizer
     from annotated_transformer.training.log import read_log
     from annotated_transformer.training.loop import train
+    from annotated_transformer.training.processes import require_parallel
+    from lab.tables.table_3 import count_parameters
 
     out = Path(args.out)
     model_config, train_config, corpus = run_settings(args, out)
@@ -126,7 +126,7 @@ def _new_model(args: Namespace, changes: dict[str, Any]) -> ModelConfig:
     """The configuration of a run that begins: a preset's, or that of --init, with changes."""
     if not args.init:
         if args.shards and "vocab_size" not in changes:
-            from annotated_transformer.text.shards import Shards
+            from annotated_transformer.extras.shards.reading import Shards
 
             changes["vocab_size"] = Shards(args.shards).manifest.vocab_size
         return getattr(ModelConfig, args.preset or "tiny")(**{"vocab_size": 8000, **changes})
@@ -209,8 +209,8 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, s
 
     `name` is the corpus as far as `run_settings` knows it.
     """
-    from annotated_transformer.text import corpus
-    from annotated_transformer.text.shards import Shards
+    from annotated_transformer.data import corpus
+    from annotated_transformer.extras.shards.reading import Shards
 
     if args.shards:
         require(
@@ -255,7 +255,7 @@ def training_tokenizer(
 
     A new one is learned from the pairs, or from a sample where there are very many.
     """
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
     if args.resume or args.init:
         return Tokenizer.load(Path(args.init or args.out) / "tokenizer.model")
@@ -280,7 +280,7 @@ def training_processes(args: Namespace, device: str) -> Iterator[Processes]:
     its last checkpoint, if it has one.
     """
     from annotated_transformer.checkpoint.directory import state_files
-    from annotated_transformer.training.distributed.processes import joined
+    from annotated_transformer.training.processes import joined
 
     def count_states() -> bytes:
         return bytes([len(state_files(args.out))])

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from annotated_transformer.command_line import train_verb
-from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
 from annotated_transformer.command_line.options import given, require_none
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require
+from annotated_transformer.extras.shards.encode_verb import ENCODING, encode_corpus
 from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
-    from annotated_transformer.translation.translator import Translator
+    from annotated_transformer.decoding.translator import Translator
 
 EXPORTS: dict[str, tuple[str, ...]] = {
     "argos": ("dtype",),
@@ -38,7 +38,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
 
 def prepare(args: Namespace) -> None:
     """Fetch and check a corpus, or write it as shards; print what it is."""
-    from annotated_transformer.text import corpus
+    from annotated_transformer.data import corpus
 
     if args.encode:
         print(json.dumps(encode_corpus(args)))
@@ -71,7 +71,7 @@ def average(args: Namespace) -> None:
 
 def translate(args: Namespace) -> None:
     """Translate standard input, a line at a time, to standard output."""
-    from annotated_transformer.text.parallel_text import decoded_lines
+    from annotated_transformer.data.parallel_text import decoded_lines
 
     search = _search(args)
     if args.output != "-":
@@ -114,8 +114,8 @@ def evaluate(args: Namespace) -> None:
     """Translate a split or two files; print BLEU with its signature, and perplexity."""
     from tqdm import tqdm
 
-    from annotated_transformer.text import parallel_text
-    from annotated_transformer.translation import evaluation
+    from annotated_transformer.data import parallel_text
+    from annotated_transformer.decoding import evaluation
 
     search = _search(args)
     files = args.source, args.reference
@@ -178,7 +178,7 @@ def evaluate(args: Namespace) -> None:
 def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
     """The pairs of --corpus and --split, by default the test split of the model's own corpus."""
     from annotated_transformer.checkpoint.directory import read_config
-    from annotated_transformer.text import corpus
+    from annotated_transformer.data import corpus
 
     name = args.corpus or read_config(args.directory).get("corpus", "")
     is_known = bool(args.corpus) or name in corpus.names()
@@ -189,7 +189,7 @@ def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
 def inspect(args: Namespace) -> None:
     """Print what each layer's attention does, and what is lost without it."""
     from annotated_transformer.checkpoint.directory import load_model
-    from annotated_transformer.looking.report import as_table, attention_report
+    from annotated_transformer.extras.attention_views.report import as_table, attention_report
 
     options = "beam_size", "alpha"
     if args.no_bleu:
@@ -203,7 +203,7 @@ def inspect(args: Namespace) -> None:
 
 def variations(args: Namespace) -> None:
     """Table 3 as printed, and the vocabulary that its parameters imply."""
-    from annotated_transformer.tables.table_3 import TABLE_3, table, vocabulary_interval
+    from lab.tables.table_3 import TABLE_3, table, vocabulary_interval
 
     print(table(vocab_size=args.vocab_size))
     for rows, label in ((TABLE_3[:-1], "base to (E)"), (TABLE_3[-1:], "big")):
@@ -223,21 +223,21 @@ def export(args: Namespace) -> None:
 
 def import_(args: Namespace) -> None:
     """Write another program's model as a checkpoint."""
-    from annotated_transformer.interop.importing import import_checkpoint
+    from annotated_transformer.extras.formats.importing import import_checkpoint
 
     print(import_checkpoint(args.directory, args.out))
 
 
 def export_page(args: Namespace) -> None:
     """Write a checkpoint's translator as a page that needs no server."""
-    from annotated_transformer.page.writing import write_page
+    from annotated_transformer.extras.page.writing import write_page
 
     print(write_page(args.directory, args.out, book=args.book or ""))
 
 
 def new(args: Namespace) -> None:
     """Make a translator, a report and a page of a file of pairs, and print where they are."""
-    from annotated_transformer.from_pairs.making import make
+    from annotated_transformer.extras.from_pairs.making import make
 
     made = make(args.pairs, args.out, progress=not args.quiet, book=args.book or "", half=args.half)
     print(*made, sep="\n")
@@ -261,13 +261,13 @@ def _search(args: Namespace) -> DecodeConfig:
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:
     from annotated_transformer.checkpoint.directory import load_model, read_config
-    from annotated_transformer.translation.doubt import Doubt
-    from annotated_transformer.translation.translator import Translator
+    from annotated_transformer.decoding.translator import Translator
+    from annotated_transformer.extras.visitors.doubt import Doubt
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
     device = "cpu" if args.int8 and args.device == "auto" else device_of(args.device)
     if args.engine:
-        from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
+        from annotated_transformer.extras.formats.ctranslate2 import CTranslate2Engine
 
         model, tokenizer = load_model(args.directory)
         dtype = "int8" if args.int8 else args.dtype or "float32"

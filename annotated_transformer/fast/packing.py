@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated_transformer.data.batching import copied_to
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import copied_to
 
 
 def _varlen_attn(*args: Any, **options: Any) -> Any:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from annotated_transformer.config import TrainConfig
-from annotated_transformer.errors import require, say
-from annotated_transformer.text.augmentation import Augmentation
-from annotated_transformer.text.batching import (
+from annotated_transformer.data.batching import (
     JoinedPairs,
     PairsInMemory,
     PairStore,
@@ -18,12 +16,14 @@ from annotated_transformer.text.batching import (
     encode_pairs,
     n_fitting,
 )
-from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
-from annotated_transformer.training.distributed.processes import ALONE, Processes
+from annotated_transformer.data.parallel_text import pairs_sha256
+from annotated_transformer.errors import require, say
+from annotated_transformer.extras.shards.reading import MAX_SENTENCE_TOKENS, Shards
+from annotated_transformer.extras.visitors.augmentation import Augmentation
+from annotated_transformer.training.processes import ALONE, Processes
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
 
 class TrainingPairs:

@@ -16,20 +16,20 @@ from filelock import FileLock, Timeout
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import TextPairs
 from annotated_transformer.errors import ConfigError, Terminated, require
+from annotated_transformer.extras.shards.reading import Shards
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TextPairs
-from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
-from annotated_transformer.training.distributed.processes import ALONE, Processes
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.optimizer import require_hardware
+from annotated_transformer.training.processes import ALONE, Processes
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.validation import Validation
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
 Validate = Callable[[Transformer], dict[str, float]]
 """A function that measures a model in training and leaves it unchanged; it returns numbers by

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import Batch, PairStore, TokenPair, token_batches
 from annotated_transformer.errors import naming_lack_of_memory, require
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
@@ -26,13 +27,6 @@ from annotated_transformer.fast.packing import (
     without_cudnn_attention,
 )
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch, PairStore, TokenPair, token_batches
-from annotated_transformer.training.distributed.processes import (
-    ALONE,
-    Processes,
-    data_parallel,
-    require_parallel,
-)
 from annotated_transformer.training.epochs import nothing_to_train_on
 from annotated_transformer.training.optimizer import (
     TYPES,
@@ -41,6 +35,12 @@ from annotated_transformer.training.optimizer import (
     noam_learning_rate,
     resolved_precision,
     stable_learning_rate,
+)
+from annotated_transformer.training.processes import (
+    ALONE,
+    Processes,
+    data_parallel,
+    require_parallel,
 )
 
 PackingChoice = Literal["auto", "on", "off"]

@@ -22,8 +22,8 @@ from annotated_transformer.errors import (
     say,
 )
 from annotated_transformer.files import flush_to_disk
-from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.optimizer import resolved_precision
+from annotated_transformer.training.processes import Processes
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state_checks import (
     from_json,

@@ -5,12 +5,9 @@ from __future__ import annotations
 import torch
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.fast.decoder import FastDecoder
-from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TextPairs
-from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.training.distributed.processes import ALONE, Processes
-from annotated_transformer.translation.evaluation import (
+from annotated_transformer.data.batching import TextPairs
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import (
     bleu_counts,
     bleu_from_counts,
     evaluation_mode,
@@ -18,7 +15,10 @@ from annotated_transformer.translation.evaluation import (
     mean_nll,
     scorable,
 )
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.fast.decoder import FastDecoder
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.processes import ALONE, Processes
 
 
 class Validation:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import Translator
-from annotated_transformer.translation.search import Hypothesis
+from annotated_transformer.decoding.search import Hypothesis
 
 Beginning = tuple[int, ...]
 

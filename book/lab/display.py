@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.looking.record import HEAT_MAP
+from annotated_transformer.extras.attention_views.record import HEAT_MAP
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Line colours that colour-blind readers can tell apart (Okabe and Ito 2008).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from annotated_transformer.errors import require
-from annotated_transformer.parsing.trees import Tree
+from lab.parsing.trees import Tree
 
 GRAMMAR: dict[str, list[tuple[float, str]]] = {
     "S": [(0.85, "NP VP ."), (0.15, "S-CLAUSE , CC S-CLAUSE .")],

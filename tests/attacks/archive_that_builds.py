@@ -7,7 +7,7 @@ import tarfile
 
 import attack
 
-from annotated_transformer.text import corpus
+from annotated_transformer.data import corpus
 
 
 def make(folder):

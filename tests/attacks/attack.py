@@ -32,10 +32,10 @@ import torch  # noqa: E402
 
 from annotated_transformer.checkpoint import directory as checkpoint  # noqa: E402
 from annotated_transformer.checkpoint.weights import save_weights  # noqa: E402
+from annotated_transformer.decoding.translator import Translator  # noqa: E402
 from annotated_transformer.errors import ConfigError  # noqa: E402
 from annotated_transformer.text import corpus  # noqa: E402
 from annotated_transformer.training import loop  # noqa: E402
-from annotated_transformer.translation.translator import Translator  # noqa: E402
 from toys import small_model, text_pairs, toy_run_config, toy_tokenizer  # noqa: E402
 
 MODEL, TRAINING = toy_run_config(train_steps=1)

@@ -4,8 +4,8 @@ import json
 
 import torch
 
-from annotated_transformer.interop.huggingface import export_checkpoint
-from annotated_transformer.interop.importing import import_checkpoint
+from annotated_transformer.extras.formats.huggingface import export_checkpoint
+from annotated_transformer.extras.formats.importing import import_checkpoint
 
 
 def make(folder):

@@ -5,7 +5,7 @@ import json
 import attack
 import torch
 
-from annotated_transformer.interop.importing import import_checkpoint
+from annotated_transformer.extras.formats.importing import import_checkpoint
 
 
 class Program:

@@ -2,7 +2,7 @@
 
 import json
 
-from annotated_transformer.text import corpus
+from annotated_transformer.data import corpus
 
 
 def make(folder):

@@ -1,6 +1,6 @@
 """A text of four gigabytes without a line feed, which takes no room on the disk."""
 
-from annotated_transformer.text.corpus import load_files
+from annotated_transformer.data.corpus import load_files
 
 
 def make(folder):

@@ -3,7 +3,7 @@
 import gzip
 import zlib
 
-from annotated_transformer.text.corpus import load_files
+from annotated_transformer.data.corpus import load_files
 
 
 def make(folder):

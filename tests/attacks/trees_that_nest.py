@@ -1,6 +1,6 @@
 """A tree of a hundred thousand brackets, for a parser that calls itself."""
 
-from annotated_transformer.parsing.trees import read_trees
+from lab.parsing.trees import read_trees
 
 
 def make(folder):

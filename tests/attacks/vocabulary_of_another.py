@@ -3,7 +3,7 @@
 import attack
 
 from annotated_transformer.checkpoint.weights import save_weights
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.data.tokenizer import Tokenizer
 from toys import text_pairs
 
 

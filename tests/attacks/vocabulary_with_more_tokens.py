@@ -2,7 +2,7 @@
 
 import torch
 
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.data.tokenizer import Tokenizer
 from toys import text_pairs
 
 

@@ -25,9 +25,9 @@ from annotated_transformer.checkpoint.weights import (
     save_weights,
 )
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.tokenizer import Tokenizer
 from toys import (
     PEAK,
     SMALL,

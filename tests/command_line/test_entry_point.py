@@ -21,13 +21,13 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line import entry_point as cli, train_verb, verbs as commands
 from annotated_transformer.command_line.train_verb import assigned_settings
+from annotated_transformer.data import corpus
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding import evaluation, translator
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError, Terminated
-from annotated_transformer.tables.table_3 import TABLE_3
-from annotated_transformer.text import corpus
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation import evaluation, translator
-from annotated_transformer.translation.translator import Translator
+from lab.tables.table_3 import TABLE_3
 from toys import small_checkpoint, text_pairs, toy_run_config, toy_tokenizer
 
 VERBS = [
@@ -101,7 +101,7 @@ def test_help_needs_neither_torch_nor_a_corpus():
     code = (
         "import sys; from annotated_transformer.command_line.entry_point import parser; "
         "parser().format_help();sys.exit(bool({'torch', 'numpy', 'sentencepiece', "
-        "'annotated_transformer.text.corpus'} & {*sys.modules}))"
+        "'annotated_transformer.data.corpus'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

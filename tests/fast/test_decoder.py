@@ -13,13 +13,13 @@ from torch.testing import assert_close
 
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line.entry_point import main
+from annotated_transformer.decoding.search import beam_search, greedy_search
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast import decoder as inference, int8 as quantization, linear
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import Int8Linear, quantize
 from annotated_transformer.fast.linear import store_column_major
-from annotated_transformer.translation.search import beam_search, greedy_search
-from annotated_transformer.translation.translator import Translator
 from toys import (
     OPTIONS,
     random_tokens,

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from annotated_transformer import ModelConfig, Transformer
+from annotated_transformer.data.batching import make_batch
 from annotated_transformer.fast import packing
 from annotated_transformer.fast.loss import linear_cross_entropy
 from annotated_transformer.fast.packing import Packing, packed_decode
 from annotated_transformer.model.attention import causal_mask, scaled_dot_product_attention
-from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 
 REAL = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])

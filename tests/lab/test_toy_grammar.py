@@ -3,7 +3,7 @@
 import pytest
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.parsing.trees import is_tag
+from lab.parsing.trees import is_tag
 from lab.toy_grammar import GRAMMAR, LEXICON, sample_trees
 
 TREES = sample_trees(60, seed=3)

@@ -7,6 +7,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from annotated_transformer.config import BOS_ID, PAD_ID, ModelConfig
+from annotated_transformer.data.batching import make_batch
+from annotated_transformer.decoding.search import greedy_search
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.packing import Packing
@@ -16,10 +18,8 @@ from annotated_transformer.model.embedding import (
     positional_encoding,
     positions_of,
 )
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training.run import TrainingLoss
-from annotated_transformer.translation.search import greedy_search
+from lab.tables.table_3 import count_parameters
 from toys import SHAPES, random_pairs, random_tokens, small_model
 
 B, S, T = 2, 7, 6

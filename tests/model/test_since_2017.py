@@ -8,7 +8,11 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import make_batch
+from annotated_transformer.decoding.search import beam_search
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.extras.page.int8_rows import rounded_tensors
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.packing import packed_decode
 from annotated_transformer.model.attention import MultiHeadAttention
@@ -16,9 +20,6 @@ from annotated_transformer.model.embedding import rotated
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 from annotated_transformer.model.stacks import AddNorm
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.page.int8_rows import rounded_tensors
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training.optimizer import (
     Muon,
     noam_learning_rate,
@@ -26,8 +27,7 @@ from annotated_transformer.training.optimizer import (
     stable_learning_rate,
 )
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.translation.search import beam_search
-from annotated_transformer.translation.translator import Translator
+from lab.tables.table_3 import count_parameters
 from toys import SMALL, random_tokens, small_checkpoint, toy_tokenizer
 
 B, S, T = 2, 7, 6

@@ -10,11 +10,11 @@ import torch
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.decoding.search import beam_search, greedy_search
+from annotated_transformer.decoding.translator import batches_by_length
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import beam_search, greedy_search
-from annotated_transformer.translation.translator import batches_by_length
 from toys import SMALL, random_tokens, toy_tokenizer
 
 BOOK = Path(__file__).parents[2] / "book" / "model"

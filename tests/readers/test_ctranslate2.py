@@ -25,12 +25,12 @@ from annotated_transformer.checkpoint.directory import write_directory
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.config import DecodeConfig
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.decoding.search import rerank, search_beams
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.interop import argos, ctranslate2
-from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import rerank, search_beams
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.extras.formats import argos, ctranslate2
+from annotated_transformer.extras.formats.ctranslate2 import CTranslate2Engine
 from toys import random_tokens, small_model, text_pairs, toy_tokenizer
 
 pytestmark = [needs("ctranslate2"), pytest.mark.slow]

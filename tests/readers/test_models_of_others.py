@@ -15,15 +15,15 @@ from annotated_transformer.checkpoint.averaging import average_checkpoints
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.config import DecodeConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.decoding.search import greedy_search
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.interop import argos, ctranslate2, huggingface
-from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
-from annotated_transformer.interop.importing import import_checkpoint
-from annotated_transformer.looking.report import attention_report
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import greedy_search
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.extras.attention_views.report import attention_report
+from annotated_transformer.extras.formats import argos, ctranslate2, huggingface
+from annotated_transformer.extras.formats.ctranslate2 import CTranslate2Engine
+from annotated_transformer.extras.formats.importing import import_checkpoint
 
 pytestmark = [needs("transformers", "sacremoses"), pytest.mark.slow]
 TYPED = {

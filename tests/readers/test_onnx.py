@@ -18,8 +18,8 @@ from torch.testing import assert_close
 
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.command_line import entry_point as cli
-from annotated_transformer.interop.importing import import_checkpoint
-from annotated_transformer.interop.onnx import FILES, export_checkpoint
+from annotated_transformer.extras.formats.importing import import_checkpoint
+from annotated_transformer.extras.formats.onnx import FILES, export_checkpoint
 
 pytestmark = [needs("onnx", "onnxruntime"), pytest.mark.slow]
 borrow("onnx")

@@ -10,11 +10,11 @@ from torch.testing import assert_close
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import save_weights
-from annotated_transformer.interop.huggingface import export_checkpoint
-from annotated_transformer.interop.importing import import_checkpoint
-from annotated_transformer.interop.parameter_names import sines_first
-from annotated_transformer.looking.knock_out import knocked_out
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.extras.attention_views.knock_out import knocked_out
+from annotated_transformer.extras.attention_views.record import record_attention
+from annotated_transformer.extras.formats.huggingface import export_checkpoint
+from annotated_transformer.extras.formats.importing import import_checkpoint
+from annotated_transformer.extras.formats.parameter_names import sines_first
 from toys import random_tokens, small_model, toy_tokenizer
 
 pytestmark = pytest.mark.slow

@@ -24,11 +24,11 @@ from torch.testing import assert_close
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import save_weights
-from annotated_transformer.interop.huggingface import export_checkpoint
-from annotated_transformer.interop.importing import import_checkpoint
-from annotated_transformer.text import corpus
-from annotated_transformer.text.tokenizer import ALIKE, Tokenizer
-from annotated_transformer.translation.search import rerank
+from annotated_transformer.data import corpus
+from annotated_transformer.data.tokenizer import ALIKE, Tokenizer
+from annotated_transformer.decoding.search import rerank
+from annotated_transformer.extras.formats.huggingface import export_checkpoint
+from annotated_transformer.extras.formats.importing import import_checkpoint
 from toys import small_model
 
 pytestmark = [needs("transformers"), pytest.mark.slow]

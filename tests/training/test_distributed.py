@@ -23,17 +23,17 @@ from torch.testing import assert_close
 import annotated_transformer
 from annotated_transformer.checkpoint import weights
 from annotated_transformer.command_line.entry_point import main
+from annotated_transformer.data.batching import encode_pairs
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import Shards
-from annotated_transformer.training.distributed.processes import (
+from annotated_transformer.extras.shards.reading import Shards
+from annotated_transformer.extras.shards.writing import encode
+from annotated_transformer.training.epochs import TrainingPairs
+from annotated_transformer.training.processes import (
     Processes,
     let_go_of_gradients,
     require_parallel,
 )
-from annotated_transformer.training.distributed.rendezvous import fresh_store
-from annotated_transformer.training.epochs import TrainingPairs
+from annotated_transformer.training.rendezvous import fresh_store
 from annotated_transformer.training.run import TrainingRun
 from same_run import unlike
 from toys import run as toy_run, text_pairs, toy_run_config, toy_tokenizer
@@ -318,8 +318,8 @@ def test_nothing_holds_the_group_until_python_ends():
 import weakref
 import torch.distributed as dist
 from torch import nn
-from annotated_transformer.training.distributed.rendezvous import make_group
-from annotated_transformer.training.distributed.processes import data_parallel, let_go_of_gradients
+from annotated_transformer.training.rendezvous import make_group
+from annotated_transformer.training.processes import data_parallel, let_go_of_gradients
 make_group("gloo", dist.HashStore())
 group, module = weakref.ref(dist.group.WORLD), data_parallel(nn.Linear(1, 1))
 assert group() is not None

@@ -8,11 +8,11 @@ import torch
 
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.config import TrainConfig
+from annotated_transformer.data.batching import WINDOW, encode_pairs, token_batches
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import WINDOW, encode_pairs, token_batches
-from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.extras.shards.reading import MAX_SENTENCE_TOKENS, Shards
+from annotated_transformer.extras.shards.writing import encode
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from same_run import assert_same_run, unlike

@@ -16,13 +16,15 @@ from torch.testing import assert_close
 from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
+from annotated_transformer.data.batching import encode_pairs, make_batch, pad_source, token_batches
+from annotated_transformer.data.parallel_text import pairs_sha256
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import bleu, bleu_counts
+from annotated_transformer.decoding.search import beam_search, greedy_search
 from annotated_transformer.errors import ConfigError, Terminated
 from annotated_transformer.fast import packing
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import encode_pairs, make_batch, pad_source, token_batches
-from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import (
     log as training_log,
     loop as training,
@@ -33,8 +35,6 @@ from annotated_transformer.training import (
 from annotated_transformer.training.optimizer import require_hardware, resolved_precision
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.validation import Validation
-from annotated_transformer.translation.evaluation import bleu, bleu_counts
-from annotated_transformer.translation.search import beam_search, greedy_search
 from fake_cuda import fake_cuda
 from same_run import assert_same_run, unlike
 from survival import untimed

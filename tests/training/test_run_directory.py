@@ -142,7 +142,7 @@ OTHER = """
 import sys
 from subprocess import PIPE
 from pathlib import Path
-from annotated_transformer.training.distributed.processes import ALONE
+from annotated_transformer.training.processes import ALONE
 from annotated_transformer.training.loop import kept_from_others
 with kept_from_others(Path(sys.argv[1]), ALONE):
     print("has it", flush=True)

@@ -16,8 +16,8 @@ from test_loop import eager_scaler, saved_step
 from annotated_transformer import files
 from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError, DamagedFileError
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import run as training_run
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state import newest_state

@@ -26,10 +26,10 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from annotated_transformer.checkpoint.directory import load_model
-from annotated_transformer.looking.knock_out import heads_of, knocked_out
-from annotated_transformer.looking.record import record_attention
-from annotated_transformer.page.writing import write_page
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
+from annotated_transformer.extras.attention_views.record import record_attention
+from annotated_transformer.extras.page.writing import write_page
 from lab.training_page.reversal import write_page_beside_pytorch
 
 MODEL, PAGE, TRAINING, CHAPTERS = "book/model", "translator", "training", "book"

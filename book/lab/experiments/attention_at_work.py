@@ -6,7 +6,7 @@
 One small model, three layers of 128 numbers a token, learns the default corpus in several ways,
 which differ in one or two settings: the peak of the learning rate, the warm-up, the initial values,
 clipping, dropout of the weights, joined pairs. At every validation the model is taken apart
-(`looking.report`): for each layer of the encoder the entropy of its heads, the spread of its
+(`extras.attention_views.report`): for each layer of the encoder the entropy of its heads, the spread of its
 scores, and the nats that are lost on held-out text without it. At the end sentences are translated
 with and without the encoder's self-attention, and the loss is divided by the length of the source
 and by its construction.
@@ -27,15 +27,15 @@ from typing import Any, NamedTuple
 
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.looking.knock_out import heads_of, knocked_out
-from annotated_transformer.looking.report import attention_report
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import TextPairs
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import scorable
+from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
+from annotated_transformer.extras.attention_views.report import attention_report
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import TextPairs
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation.evaluation import scorable
 from lab.experiments.result_file import RESULTS, RUNS, require_same_settings, write_result
 from lab.experiments.significance import estimate, ratio_of_sums, sentence_nll
 

@@ -21,9 +21,9 @@ from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn import functional as F
 
+from annotated_transformer.data.batching import TokenPair, group_by_length, make_batch
 from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TokenPair, group_by_length, make_batch
 
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960
@@ -78,7 +78,7 @@ def sentence_bleu_statistics(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> Float[Tensor, "N 10"]:
     """The counts that corpus BLEU is made of, for each sentence (sacreBLEU's defaults)."""
-    from annotated_transformer.translation.evaluation import bleu_counts
+    from annotated_transformer.decoding.evaluation import bleu_counts
 
     counts = [bleu_counts(*pair) for pair in zip(hypotheses, references, strict=True)]
     return torch.tensor(counts, dtype=torch.float64)
@@ -86,7 +86,7 @@ def sentence_bleu_statistics(
 
 def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
     """Corpus BLEU from the summed counts."""
-    from annotated_transformer.translation.evaluation import bleu_from_counts
+    from annotated_transformer.decoding.evaluation import bleu_from_counts
 
     return bleu_from_counts([round(count) for count in sums.tolist()])
 

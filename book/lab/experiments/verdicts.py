@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from annotated_transformer.tables.table_2 import training_cost
-from annotated_transformer.tables.table_3 import TABLE_3, vocabulary_interval
 from lab.experiments.comparisons import CANNOT_TELL, DOES_NOT, HOLDS, Finding, Results
+from lab.tables.table_2 import training_cost
+from lab.tables.table_3 import TABLE_3, vocabulary_interval
 
 
 def costs_as_printed(_: Results) -> Finding:

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from annotated_transformer import causal_mask, make_batch, record_attention
-from annotated_transformer.looking.record import HEAT_MAP
+from annotated_transformer.extras.attention_views.record import HEAT_MAP
 from lab.display import PALETTE
 from lab.pictures.parts import finish, frame, note, point, write
 

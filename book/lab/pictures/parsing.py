@@ -5,8 +5,8 @@ import itertools
 
 import matplotlib.pyplot as plt
 
-from annotated_transformer.parsing.trees import is_tag
 from lab.display import PALETTE
+from lab.parsing.trees import is_tag
 from lab.pictures.parts import finish, write
 
 

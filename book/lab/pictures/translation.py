@@ -7,11 +7,11 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from annotated_transformer.looking.record import plot_attention
-from annotated_transformer.tables.table_2 import training_time
-from annotated_transformer.translation.search import length_penalty
+from annotated_transformer.decoding.search import length_penalty
+from annotated_transformer.extras.attention_views.record import plot_attention
 from lab.display import PALETTE
 from lab.pictures.parts import finish, note, write
+from lab.tables.table_2 import training_time
 
 
 def training(curve, losses, rate):

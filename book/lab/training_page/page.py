@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from annotated_transformer.errors import require
+from annotated_transformer.extras.page.writing import require_room_for_page
 from annotated_transformer.files import write_text
-from annotated_transformer.page.writing import require_room_for_page
 
 ENGINE = ("words.js", "products.js", "operations.js", "model.js", "trainer.js", "session.js")
 """The sources of engine.js, in this order."""

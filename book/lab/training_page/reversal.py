@@ -15,8 +15,8 @@ import torch
 
 from annotated_transformer.checkpoint.directory import require_no_run
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import Batch, make_batch
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch, make_batch
 from annotated_transformer.training.run import TrainingRun
 from lab.training_page.page import write_training_page
 

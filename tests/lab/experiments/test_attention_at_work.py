@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from annotated_transformer.data import corpus
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.looking.knock_out import heads_of, knocked_out
-from annotated_transformer.text import corpus
+from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
 from annotated_transformer.training.optimizer import noam_learning_rate
 from lab.experiments import attention_at_work
 from lab.experiments.result_file import read_result

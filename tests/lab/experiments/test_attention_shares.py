@@ -8,10 +8,10 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.data.batching import make_batch
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.extras.attention_views.record import record_attention
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import make_batch
-from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.figures_3_to_5 import attention_shares
 from lab.experiments.figures_3_to_5.attention_shares import answers, encode, links, prepare, shares
 from lab.experiments.figures_3_to_5.controlled_corpus import sentences, text_pairs

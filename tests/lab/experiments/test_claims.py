@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer.tables.table_3 import TABLE_3
 from lab.experiments import verdicts
 from lab.experiments.claims import corrected, judge_claims, load_results, untold
 from lab.experiments.comparisons import (
@@ -26,6 +25,7 @@ from lab.experiments.comparisons import (
     worse,
 )
 from lab.experiments.table_3.miniature import TEN
+from lab.tables.table_3 import TABLE_3
 
 
 def difference(low, high):

@@ -8,16 +8,16 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer.config import PAD_ID
+from annotated_transformer.decoding.search import greedy_search
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.looking.knock_out import knocked_out
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.extras.attention_views.knock_out import knocked_out
+from annotated_transformer.extras.attention_views.record import record_attention
 from annotated_transformer.model.attention import (
     MultiHeadAttention,
     causal_mask,
     padding_mask,
     scaled_dot_product_attention,
 )
-from annotated_transformer.translation.search import greedy_search
 from lab.experiments.figures_3_to_5.knock_out import mcnemar
 from toys import random_tokens, small_model
 

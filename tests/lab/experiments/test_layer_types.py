@@ -10,10 +10,10 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.tables.table_1 import layer_operations
 from lab.experiments.table_1 import layer_types
 from lab.experiments.table_1.instruments import longest_chain, peak_bytes
 from lab.experiments.table_1.layer_types import LAYER_TYPES, convolution, make_layer, self_attention
+from lab.tables.table_1 import layer_operations
 
 restricted_self_attention = layer_types.restricted_self_attention
 layers_to_connect = layer_types.layers_to_connect

@@ -10,18 +10,18 @@ from safetensors.torch import load_file
 
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import perplexity
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.tables.table_3 import TABLE_3
-from annotated_transformer.text import corpus
-from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.evaluation import perplexity
 from lab.experiments.result_file import RESULTS, read_result, require_same_settings
 from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature, miniature_summary
 from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, DECODINGS, VARIATIONS, run_task
 from lab.experiments.table_3.miniature_run import KEPT, file_of, keep, run_tasks, take
 from lab.experiments.table_3.miniature_summary import as_text, collect, spreads, summarize
+from lab.tables.table_3 import TABLE_3
 
 VOCAB_SIZE = 300
 REAL_LOAD, REAL_TRAIN = corpus.load, miniature.train

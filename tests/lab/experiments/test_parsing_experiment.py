@@ -6,12 +6,12 @@ import statistics
 import pytest
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.parsing.scoring import BracketCounts, bracket_counts, bracket_f1
-from annotated_transformer.parsing.trees import tree_words
 from lab.experiments.table_4 import plan, treebank
 from lab.experiments.table_4.parser import main
 from lab.experiments.table_4.plan import FULL, SMALL, training_trees
 from lab.experiments.table_4.scoring import by_length, score
+from lab.parsing.scoring import BracketCounts, bracket_counts, bracket_f1
+from lab.parsing.trees import tree_words
 from lab.toy_grammar import sample_trees
 
 TREES = sample_trees(120, seed=3)

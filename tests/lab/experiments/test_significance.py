@@ -7,8 +7,8 @@ import statistics
 import pytest
 import torch
 
+from annotated_transformer.decoding.evaluation import bleu, perplexity
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.translation.evaluation import bleu, perplexity
 from lab.experiments.significance import (
     Estimate,
     Spread,

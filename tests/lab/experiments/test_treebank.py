@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.parsing.linearization import delinearize, linearize
-from annotated_transformer.parsing.scoring import bracket_counts, brackets
-from annotated_transformer.parsing.trees import Tree, read_tree, read_trees, tree_words, write_tree
-from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.table_4 import treebank
+from lab.parsing.linearization import delinearize, linearize
+from lab.parsing.scoring import bracket_counts, brackets
+from lab.parsing.trees import Tree, read_tree, read_trees, tree_words, write_tree
 from lab.toy_grammar import sample_trees
 
 REAL_DATA = os.environ.get("ANNOTATED_TRANSFORMER_DATA")

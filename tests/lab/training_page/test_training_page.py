@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from annotated_transformer.decoding.search import greedy_search
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.extras.attention_views.record import record_attention
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.translation.search import greedy_search
 from lab.training_page import reversal
 from lab.training_page.page import write_training_page
 from lab.training_page.reversal import Generator, draw_word, reversal_batch

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from annotated_transformer.data.batching import Batch, TokenPair, make_batch
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import require
-from annotated_transformer.looking.record import ATTENTIONS, record_attention
+from annotated_transformer.extras.attention_views.record import ATTENTIONS, record_attention
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch, TokenPair, make_batch
-from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.figures_3_to_5.controlled_grammar import Sentence
 
 BATCH = 200

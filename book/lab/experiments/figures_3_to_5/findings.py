@@ -22,13 +22,13 @@ from torch import Tensor
 
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import pad_source
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import require
-from annotated_transformer.looking.record import ATTENTIONS, record_attention
+from annotated_transformer.extras.attention_views.record import ATTENTIONS, record_attention
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import pad_source
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation.translator import Translator
 from lab.experiments.figures_3_to_5.attention_shares import (
     Shares,
     answers,

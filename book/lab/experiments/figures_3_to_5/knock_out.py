@@ -11,8 +11,8 @@ from jaxtyping import Bool
 from scipy.stats import binomtest
 from torch import Tensor
 
-from annotated_transformer.looking.knock_out import Head, heads_of, knocked_out
-from annotated_transformer.looking.record import ATTENTIONS
+from annotated_transformer.extras.attention_views.knock_out import Head, heads_of, knocked_out
+from annotated_transformer.extras.attention_views.record import ATTENTIONS
 from annotated_transformer.model.transformer import Transformer
 from lab.experiments.figures_3_to_5.attention_shares import Prepared, Shares, answers, best_head
 from lab.experiments.figures_3_to_5.controlled_corpus import antecedent_is_first

@@ -1,7 +1,7 @@
 """The layer types that Table 1 compares (section 4): n vectors of d entries in, as many out.
 
 Tensors are (L, D) or (B, L, D); the table's n is L and its d is D. Like the table, none has
-projections or biases. What they cost is counted in `tables/table_1.py`; the recurrent ones are
+projections or biases. What they cost is counted in `book/lab/tables/table_1.py`; the recurrent ones are
 PyTorch's.
 """
 

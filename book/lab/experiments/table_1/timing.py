@@ -30,10 +30,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.errors import require
-from annotated_transformer.tables.table_1 import layer_operations
 from lab.experiments.table_1.layer_types import make_layer
 from lab.experiments.table_1.memory import keep_freed_memory, return_freed_memory
 from lab.experiments.table_1.sweep import K, R, fit, geometric, settings, shape
+from lab.tables.table_1 import layer_operations
 
 # Where a layer is a variant: its row of cost.LAYERS, and what else its formula needs.
 FORMULA: dict[str, tuple[str, dict[str, int]]] = {

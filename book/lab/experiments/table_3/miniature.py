@@ -13,7 +13,7 @@ Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this table
 `STEPS` are two epochs, in which much of what Table 3 compares has no time to show. So there is a
 second table, *to the end*: the same rule, `STEPS_TO_THE_END` steps, the rows `END`. Its runs record
 their curve and score the average of their last checkpoints beside the last one. They take their
-batches from `text.batching`.
+batches from `data.batching`.
 
 Before any row is read, `CONTROLS` must show what is in use: parts that are taken out of base's own
 trained weights.
@@ -37,21 +37,21 @@ import torch
 from annotated_transformer.checkpoint.averaging import average_checkpoints
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data import corpus
+from annotated_transformer.data.batching import WINDOW, PairsInMemory, encode_pairs, plan
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import bleu, mean_nll
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import require
+from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
 from annotated_transformer.files import write_text
-from annotated_transformer.looking.knock_out import heads_of, knocked_out
 from annotated_transformer.model.embedding import NoPositions
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.tables.table_3 import TABLE_3
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import WINDOW, PairsInMemory, encode_pairs, plan
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation.evaluation import bleu, mean_nll
-from annotated_transformer.translation.translator import Translator
 from lab.experiments.result_file import commit, hardware, require_same_settings
 from lab.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
+from lab.tables.table_3 import TABLE_3
 
 WIDTH, DEPTH = 4, 2
 CORPUS = "multi30k-en-de"

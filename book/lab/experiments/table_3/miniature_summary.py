@@ -13,7 +13,6 @@ from torch import Tensor
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import require
-from annotated_transformer.tables.table_3 import TABLE_3, count_parameters
 from lab.experiments.significance import (
     Metric,
     SentenceScores,
@@ -36,6 +35,7 @@ from lab.experiments.table_3.miniature import (
     VARIATIONS,
     read_scores,
 )
+from lab.tables.table_3 import TABLE_3, count_parameters
 
 Records = dict[str, dict[int, dict[str, Any]]]
 PRINTED = {row.id: row for row in TABLE_3}

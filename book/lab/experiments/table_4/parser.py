@@ -24,17 +24,17 @@ import torch
 from annotated_transformer.checkpoint.averaging import average_checkpoints
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import require
 from annotated_transformer.files import write_text
-from annotated_transformer.parsing.scoring import bracket_counts
-from annotated_transformer.parsing.trees import tree_words
-from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
-from annotated_transformer.translation.translator import Translator
 from lab.experiments.result_file import RUNS, folder_of, write_result
 from lab.experiments.table_4 import plan as plans, treebank
 from lab.experiments.table_4.scoring import baselines, by_length, parse
+from lab.parsing.scoring import bracket_counts
+from lab.parsing.trees import tree_words
 
 COMMAND = "python -m lab.experiments.table_4"
 BEAM_SIZES = (1, 4, 21)

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.parsing.trees import Tree, tree_words
 from lab.experiments.table_4 import treebank
+from lab.parsing.trees import Tree, tree_words
 from lab.toy_grammar import sample_trees
 
 PRINTED_F1 = {"training sentences": 40_000, "F1": 91.3}

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from annotated_transformer.parsing.linearization import delinearize, is_well_formed, linearize
-from annotated_transformer.parsing.scoring import BracketCounts, bracket_counts, f1_of_counts
-from annotated_transformer.parsing.trees import Tree, tree_words
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.decoding.translator import Translator
 from lab.experiments.significance import estimate
 from lab.experiments.table_4 import treebank
+from lab.parsing.linearization import delinearize, is_well_formed, linearize
+from lab.parsing.scoring import BracketCounts, bracket_counts, f1_of_counts
+from lab.parsing.trees import Tree, tree_words
 
 SEARCH: dict[str, Any] = {"alpha": 0.3, "max_extra": 300}
 Scores = dict[str, Any]

@@ -20,11 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from annotated_transformer.errors import ConfigError, require, say
-from annotated_transformer.parsing.linearization import UNKNOWN_TAG, Leaves, linearize
-from annotated_transformer.parsing.scoring import uncounted_words
-from annotated_transformer.parsing.trees import TOP, Tree, is_tag, read_trees, tree_words
-from annotated_transformer.text.downloads import (
+from annotated_transformer.data.downloads import (
     DATA_VARIABLE,
     MAX_FILE_BYTES,
     cache_directory,
@@ -33,7 +29,11 @@ from annotated_transformer.text.downloads import (
     store,
     verify,
 )
-from annotated_transformer.text.parallel_text import SPLITS, Pair, PathLike
+from annotated_transformer.data.parallel_text import SPLITS, Pair, PathLike
+from annotated_transformer.errors import ConfigError, require, say
+from lab.parsing.linearization import UNKNOWN_TAG, Leaves, linearize
+from lab.parsing.scoring import uncounted_words
+from lab.parsing.trees import TOP, Tree, is_tag, read_trees, tree_words
 
 TRACE = "-NONE-"
 GITHUB = "https://raw.githubusercontent.com"

@@ -1,0 +1,178 @@
+"""The work of `new`: plan, train, average, score, report, page. A step that is done is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated_transformer.checkpoint.averaging import average_checkpoints
+from annotated_transformer.checkpoint.directory import state_files
+from annotated_transformer.data.parallel_text import Pair, pairs_sha256, split_by_group
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding import evaluation
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.extras.from_pairs.report import report_page
+from annotated_transformer.extras.page.writing import write_page
+from annotated_transformer.extras.visitors.augmentation import Augmentation
+from annotated_transformer.files import read_json, write_text
+from annotated_transformer.training.log import read_log
+from annotated_transformer.training.loop import train
+from annotated_transformer.training.plan import (
+    Plan,
+    learn_vocabulary,
+    n_held_out,
+    plan_for,
+    read_pairs,
+)
+
+TYPED = (
+    "numbers",
+    "names",
+    "capitals",
+    "small_letters",
+    "no_full_stop",
+    "slips",
+    "marks",
+    "joined",
+)
+MAX_JSON_BYTES = 2**26  # of scores.json, which has the sentences of a test split
+
+
+def make(
+    pairs_file: str | Path,
+    out: str | Path,
+    plan: Plan | None = None,
+    progress: bool = True,
+    book: str = "",
+    half: bool = False,
+) -> list[Path]:
+    """Make a translator of a file of pairs: the paths of its page, its report and its model.
+
+    `out` gets plan.json, run/ (the training run), model/ (the average of its last checkpoints),
+    scores.json, report.html and page/. A second call continues where the first was stopped. `plan`
+    is `plan_for` the number of training pairs by default; with `book`, the page links to the
+    chapters at this address. With `half`, every other pair is trained on in half/ as well, by the
+    same plan, so that the report can say what more pairs would bring. Raises ConfigError for what
+    `read_pairs` refuses, and when `out` was begun with other pairs or holds something else.
+    """
+    out = Path(out)
+    name = Path(pairs_file).name
+    pairs = read_pairs(pairs_file)
+    splits = split_by_group(pairs, n_held_out(len(pairs)))
+    for split, some in splits.items():
+        message = f"{pairs_file} has no pair left for {split}: its sentences are too alike"
+        require(bool(some), message)
+    plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
+    if not (out / "scores.json").exists():
+        _train(out, plan, splits, name, progress)
+        _write(out / "scores.json", _scores(out / "model", splits["train"], splits["test"]))
+    scores = read_json(out / "scores.json", MAX_JSON_BYTES)
+    seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
+    fewer = out / "half" / "score.json"
+    if half and not fewer.exists():
+        _train(fewer.parent, plan, splits | {"train": splits["train"][::2]}, name, progress)
+        sources, references = map(list, zip(*splits["test"], strict=True))
+        said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
+        _write(fewer, evaluation.bleu(said, references)._asdict())
+    if fewer.exists():
+        scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
+    sizes = {split: len(some) for split, some in splits.items()}
+    try:
+        text = report_page(name, sizes, plan.to_dict(), read_log(out / "run"), scores, seconds / 60)
+    except KeyError as error:
+        raise ConfigError(f"{out / 'scores.json'} lacks {error}: remove it") from None
+    write_text(out / "report.html", text)
+    write_page(out / "model", out / "page", example=splits["test"][0][0], book=book)
+    return [out / "page" / "index.html", out / "report.html", out / "model"]
+
+
+def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
+    """The plan that `out` was begun with; in a new directory `plan`, which is written there."""
+    path = out / "plan.json"
+    if not path.exists():
+        is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+        require(is_free, f"{out} holds something else: name another directory")
+        _write(path, {"pairs": digest, "plan": plan.to_dict()})
+    stored = read_json(path, MAX_JSON_BYTES)
+    is_same = stored.get("pairs") == digest
+    require(is_same, f"{out} was begun with other pairs: name another directory")
+    try:
+        return Plan.from_dict(stored.get("plan"))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}: remove {out} and begin again") from None
+
+
+def _train(out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, progress: bool) -> None:
+    """Train the run of a plan to its last step, or resume it, and average its checkpoints."""
+    run = out / "run"
+    resumes = bool(state_files(run))
+    if resumes:
+        say(f"going on with {run}")
+        tokenizer = Tokenizer.load(run / "tokenizer.model")
+    else:
+        tokenizer = learn_vocabulary(splits["train"], plan.n_merges)
+        say(f"{len(splits['train']):,} training pairs, {tokenizer.vocab_size:,} tokens")
+    train(
+        plan.model_config(tokenizer.vocab_size),
+        plan.train_config(),
+        tokenizer,
+        splits["train"],
+        splits["valid"],
+        run,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        resume=resumes,
+        progress=progress,
+        corpus=name,
+    )
+    average_checkpoints(run, plan.average, out / "model")
+
+
+def _scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dict[str, Any]:
+    """Scores with their signatures, and each pair of the test split with its translation.
+
+    And what becomes of the test split where a rule of `augmentation` changes it.
+    """
+    rules = Augmentation(train_pairs)
+    translator = Translator.from_checkpoint(model)
+    references = [target for _, target in pairs]
+    translations = translator.translate([source for source, _ in pairs])
+    found = evaluation.scores(translations, references)
+    return {
+        "scores": {name: score._asdict() for name, score in found.items()},
+        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
+        "vocab_size": translator.tokenizer.vocab_size,
+        "translations": [(*pair, text) for pair, text in zip(pairs, translations, strict=True)],
+        "as_typed": [row for rule in TYPED if (row := _as_typed(translator, rules, rule, pairs))],
+    }
+
+
+def _as_typed(
+    translator: Translator, rules: Augmentation, rule: str, pairs: list[Pair]
+) -> dict[str, Any] | None:
+    """BLEU of the pairs that a rule changes, before and after; the two that come out worst."""
+    changed = [
+        (old, new) for old, new in zip(pairs, rules.by(rule, pairs), strict=True) if old != new
+    ]
+    if not changed:
+        return None
+    before, after = ([pair[0] for pair in side] for side in zip(*changed, strict=True))
+    old = translator.translate(before)
+    new = translator.translate(after)
+    references = [y for _, (_, y) in changed]
+    alike = [evaluation.chrf([x], [y]).score for x, y in zip(new, references, strict=True)]
+    worst = sorted(range(len(new)), key=lambda i: alike[i])
+    return {
+        "rule": rule,
+        "pairs": len(changed),
+        "before": evaluation.bleu(old, [y for (_, y), _ in changed]).score,
+        "after": evaluation.bleu(new, references).score,
+        "worst": [(after[i], references[i], new[i]) for i in worst[:2]],
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")

@@ -1,0 +1,287 @@
+"""What people type, made of a corpus's pairs (section 5.1).
+
+Careful sentences have few numbers, rare names, capitals, addresses or slips of the pen, and who
+tries a translator types those first. Each rule makes of a pair another whose translation is known:
+what is to be copied is replaced on both sides, what is carelessness is on the source side alone. No
+rule knows a language: names, letters and words are those of the pairs.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from annotated_transformer.data.parallel_text import Pair
+
+WORD = re.compile(r"[^\W\d_]+")
+DIGITS = re.compile(r"\d+")
+CHANCES = {
+    "number_for_words": 0.3,
+    "numbers": 0.8,
+    "names": 0.4,
+    "joined": 0.08,
+    "marks": 0.05,
+    "capitals": 0.05,
+    "small_letters": 0.1,
+    "no_full_stop": 0.1,
+    "slips": 0.06,
+    "words": 0.03,
+    "number_copies": 5.0,
+}
+"""How often each rule changes a pair to which it applies, by the name of its method. Of `words`,
+single words with their translations, and of `number_copies`, more pairs with numbers, it is how
+many are added: as a share of all pairs, and for each pair with a number."""
+ROUND_BOTH = (('"', '"'), ("'", "'"), ("(", ")"), ("[", "]"))
+ENDS = ("com", "org", "net", "info")
+MIN_WORD = 3  # letters: shorter ones are abbreviations, articles, one letter of an alphabet
+
+
+def same_numbers(pair: Pair) -> bool:
+    """Whether both sides have numbers, and the same ones."""
+    source, target = (sorted(DIGITS.findall(side)) for side in pair)
+    return bool(source) and source == target
+
+
+def names_in(pairs: Iterable[Pair]) -> Counter[str]:
+    """Names, and in how many pairs each stands: words that a translation leaves as they are.
+
+    They begin with a capital on both sides, and are never written small on either.
+    """
+    small: set[str] = set()
+    counts: Counter[str] = Counter()
+    for pair in pairs:
+        source, target = (set(WORD.findall(side)) for side in pair)
+        small.update(word for word in source | target if word[0].islower())
+        counts.update(
+            word for word in source & target if word[0].isupper() and len(word) >= MIN_WORD
+        )
+    return Counter({name: n for name, n in counts.items() if name.lower() not in small})
+
+
+def word_pairs(pairs: Iterable[Pair], least: float = 0.4) -> list[Pair]:
+    """Words that translate each other: each is the other's best by Dice's coefficient.
+
+    That is 2 n(x, y) / (n(x) + n(y)), where n counts pairs with these words.
+    """
+    counts: Counter[tuple[int, str]] = Counter()
+    both: Counter[Pair] = Counter()
+    for pair in pairs:
+        source, target = (set(WORD.findall(side)) for side in pair)
+        counts.update((0, word) for word in source)
+        counts.update((1, word) for word in target)
+        both.update((x, y) for x in source for y in target)
+    best: dict[tuple[int, str], tuple[float, str]] = {}
+    for (x, y), n in both.items():
+        if n >= 5 and (dice := 2 * n / (counts[0, x] + counts[1, y])) >= least:
+            best[0, x] = max(best.get((0, x), (0.0, "")), (dice, y))
+            best[1, y] = max(best.get((1, y), (0.0, "")), (dice, x))
+    return sorted(
+        (word, other)
+        for (side, word), (_, other) in best.items()
+        if side == 0 and best[1, other][1] == word and len(word) >= MIN_WORD
+    )
+
+
+def number_words(pairs: Iterable[Pair], words: Sequence[Pair]) -> dict[str, str]:
+    """Those of `words` that are numbers: each mostly stands where the other side has one number."""
+    counts: Counter[tuple[int, str]] = Counter()
+    both: Counter[tuple[int, str, str]] = Counter()
+    for pair in pairs:
+        for side in (0, 1):
+            found = DIGITS.findall(pair[side])
+            if len(found) == 1 and not DIGITS.search(pair[1 - side]):
+                counts[side, found[0]] += 1
+                both.update((side, found[0], word) for word in set(WORD.findall(pair[1 - side])))
+    best = {
+        (side, word): number
+        for n, (side, number, word) in sorted((n, what) for what, n in both.items())
+        if n >= 3 and 2 * n > counts[side, number]
+    }
+    return {x: y for x, y in words if (1, x) in best and best[1, x] == best.get((0, y))}
+
+
+class Augmentation:
+    """The rules, with what they take from the pairs that they are for.
+
+    `chances` are those of `CHANCES`, or others; a rule that is left out is off.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], chances: Mapping[str, float] = CHANCES) -> None:
+        self.pairs = pairs
+        self.chances = chances
+        self.known_names = names_in(pairs)
+        self.list_of_names = sorted(self.known_names)
+        self.word_pairs = word_pairs(pairs)
+        self.number_words = number_words(pairs, self.word_pairs)
+        self.with_numbers = [pair for pair in pairs if same_numbers(pair)]
+        self.letters: dict[str, list[str]] = defaultdict(list)
+        """What follows two letters of a name; "" is its end."""
+        for name in self.list_of_names:
+            for i in range(len(name) + 1):
+                self.letters[name[max(0, i - 2) : i]].append(name[i : i + 1])
+
+    def epoch(self, seed: str) -> list[Pair]:
+        """All pairs, some of them changed, and more; the same for the same seed."""
+        self.random = random.Random(seed)
+        chance = self.random.random
+        chosen = list(self.pairs)
+        chosen += self.with_numbers * round(self.chances.get("number_copies", 0))
+        rules = [
+            (rate, getattr(self, name))
+            for name, rate in self.chances.items()
+            if name not in ("words", "number_copies")
+        ]
+        changed: list[Pair] = []
+        for pair in chosen:
+            for rate, rule in rules:
+                if chance() < rate:
+                    pair = rule(*pair)
+            changed.append(pair)
+        n_words = round(self.chances.get("words", 0) * len(self.pairs)) if self.word_pairs else 0
+        for word, other in self.random.choices(self.word_pairs or [("", "")], k=n_words):
+            ending = self.random.choice(("", "", "", ".", "!", "?"))
+            changed.append((word + ending, other + ending))
+        return changed
+
+    def by(self, rule: str, pairs: Iterable[Pair]) -> list[Pair]:
+        """The pairs that one rule changes all; the same ones every time."""
+        self.random = random.Random(rule)
+        return [getattr(self, rule)(*pair) for pair in pairs]
+
+    def number_for_words(self, x: str, y: str) -> Pair:
+        """A number in digits on both sides, where each has a number in words."""
+        source, target = WORD.findall(x), WORD.findall(y)
+        for word in sorted(self.number_words.keys() & source):
+            other = self.number_words[word]
+            if source.count(word) == target.count(other) == 1:
+                number = self.number("", True)
+                x, y = re.sub(rf"\b{word}\b", number, x), re.sub(rf"\b{other}\b", number, y)
+        return x, y
+
+    def numbers(self, x: str, y: str) -> Pair:
+        """Other numbers on both sides; those of a time or with a comma keep their lengths."""
+        if not same_numbers((x, y)):
+            return x, y
+        found = set(DIGITS.findall(x))
+        other = {run: self.number(run, len(found) == 1) for run in sorted(found)}
+        return DIGITS.sub(lambda run: other[run[0]], x), DIGITS.sub(lambda run: other[run[0]], y)
+
+    def number(self, run: str, is_free: bool) -> str:
+        """A year, any number, one of few digits, which is harder to copy, or a round one."""
+        length = self.random.choice((1, 2, 2, 3, 4, 5, 6)) if is_free else len(run)
+        if length == 4 and self.random.random() < 0.5:
+            return str(self.random.randint(1000, 2099))
+        if run.startswith("00") and self.random.random() < 0.3:
+            return run  # of 5,000
+        first = self.random.choice("0123456789" if run.startswith("0") else "123456789")
+        two = first + self.random.choice("0123456789")
+        digits = self.random.choice((*["0123456789"] * 3, two, two, "0"))
+        return first + "".join(self.random.choices(digits, k=length - 1))
+
+    def name(self) -> str:
+        """A new name, of letters that follow each other in names."""
+        name = ""
+        while letter := self.random.choice(self.letters[name[-2:]]):
+            name += letter
+        return name[:12]
+
+    def rare(self) -> str:
+        """What is to be copied: a name or two, an acronym, a code, an address."""
+        kind = self.random.random()
+        name = self.name()
+        if kind < 0.52:
+            return name
+        if kind < 0.6:
+            return f"{name} {self.name()}"
+        if kind < 0.68:
+            return self.random.choice(self.list_of_names)
+        other = self.name().lower()
+        end = self.random.choice(ENDS)
+        if kind < 0.77:
+            return "".join(self.random.choices(other.upper(), k=self.random.randint(2, 5)))
+        if kind < 0.81:
+            return f"{name[: self.random.randint(1, 4)]}{self.random.randint(1, 999)}"
+        if kind < 0.92:
+            joint = self.random.choice((".", "_", "-", str(self.random.randint(1, 99)), ""))
+            return f"{name.lower()}{joint}{self.random.choice(other)}@{other}.{end}"
+        start = self.random.choice(("www.", "https://", "http://www.", "", "https://www."))
+        return f"{start}{other}.{end}{self.random.choice(('', '', '/' + name.lower()))}"
+
+    def names(self, x: str, y: str) -> Pair:
+        """Other names, or whatever else is copied, on both sides.
+
+        Names are those that stand as often on one side as on the other.
+        """
+        source, target = WORD.findall(x), WORD.findall(y)
+        for name in sorted(self.known_names.keys() & source):
+            if source.count(name) == target.count(name):
+                other = self.rare()
+                x, y = (re.sub(rf"\b{name}\b", other, side) for side in (x, y))
+        return x, y
+
+    def joined(self, x: str, y: str) -> Pair:
+        """A second sentence after the first, or one of them as speech."""
+        u, v = self.random.choice(self.pairs)
+        form = self.random.random()
+        mark = self.random.choice('""\'')
+        if form < 0.2:
+            return f"{mark}{x}{mark} {u}", f'"{y}" {v}'
+        if form < 0.4 and u.endswith(".") and v.endswith("."):
+            return f"{u[:-1]}: {mark}{x}{mark}", f'{v[:-1]}: "{y}"'
+        return f"{x} {u}", f"{y} {v}"
+
+    def marks(self, x: str, y: str) -> Pair:
+        """Quotation marks or brackets round both sides, an emoji behind both, or more marks."""
+        form = self.random.random()
+        if form < 0.5:
+            left, right = self.random.choice(ROUND_BOTH)
+            round_target = f'"{y}"' if left == "'" else f"{left}{y}{right}"
+            return f"{left}{x}{right}", round_target
+        if form < 0.8:
+            emoji = chr(self.random.randint(0x1F600, 0x1F64F)) * self.random.choice((1, 1, 3))
+            return f"{x} {emoji}", f"{y} {emoji}"
+        return x + self.random.choice(("!", "!!", "?!", "..", " ")), y
+
+    def capitals(self, x: str, y: str) -> Pair:
+        """A word or two of the source in capitals."""
+        words = WORD.findall(x) or [""]
+        chosen = {word for word in self.random.choices(words, k=2) if len(word) > 1}
+        return WORD.sub(lambda word: word[0].upper() if word[0] in chosen else word[0], x), y
+
+    def small_letters(self, x: str, y: str) -> Pair:
+        """The first letter of the source small, or all letters, or all others."""
+        start, rest = x[:1], x[1:]
+        forms = start.lower() + rest, x.lower(), start.upper() + rest.lower()
+        return self.random.choice(forms), y
+
+    def no_full_stop(self, x: str, y: str) -> Pair:
+        """The source without the mark at its end, or with a space before it."""
+        kept = x.rstrip(".!?")
+        return f"{kept} {x[len(kept) :]}" if self.random.random() < 0.1 else kept or x, y
+
+    def slips(self, x: str, y: str) -> Pair:
+        """A word of the source with two letters swapped, one doubled, another, or one left out.
+
+        Or the source without its apostrophes.
+        """
+        copied = set(WORD.findall(y))
+        words = [
+            word for word in WORD.finditer(x) if len(word[0]) >= MIN_WORD and word[0] not in copied
+        ]
+        if "'" in x and self.random.random() < 0.5 or not words:
+            return x.replace("'", ""), y
+        word = self.random.choice(words)
+        letters = list(word[0])
+        i = self.random.randrange(len(letters) - 1)
+        form = self.random.randrange(4)
+        if form == 0:
+            letters[i : i + 2] = letters[i + 1], letters[i]
+        elif form == 1:
+            letters[i] *= 2
+        elif form == 2:
+            letters[i + 1] = ""
+        else:
+            letters[i] = self.random.choice(word[0].lower())
+        return x[: word.start()] + "".join(letters) + x[word.end() :], y

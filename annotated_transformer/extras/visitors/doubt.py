@@ -1,0 +1,110 @@
+"""What to doubt in a translation: that it is improbable, and what of the source it has lost.
+
+`extras/page/files/doubt.js` says the same of what it shows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from annotated_transformer.errors import require
+
+SPELT_OUT = {
+    "en": "zero one two three four five six seven eight nine ten eleven twelve",
+    "de": "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+}
+"""The numbers that people write as words, by target language."""
+WORD = re.compile(r"\w+(?:[.:,@/+-]+\w+)*")
+THOUSANDS = re.compile(r"(?<=[0-9])[.,](?=[0-9]{3}(?![0-9]))")
+LETTERS = re.compile(r"[^\W\d_]{3,}")
+
+
+class Doubt(NamedTuple):
+    """What a checkpoint's config.json says of it: when it is unsure, and its two languages.
+
+    A translation is unsure below a mean probability of `unsure_below`, or never where nobody has
+    calibrated it; `benchmarks/unsure.py` does. A word with a capital letter is a name unless it is
+    one of the `translated_words` of training; without these there are no names.
+    """
+
+    unsure_below: float = 0.0
+    languages: tuple[str, str] = "", ""
+    translated: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Doubt:
+        """Raises ConfigError for an `unsure_below` that is no probability."""
+        doubt = config.get("doubt", {})
+        doubt = doubt if isinstance(doubt, dict) else {"unsure_below": doubt}
+        unsure_below = doubt.get("unsure_below", 0.0)
+        is_probability = isinstance(unsure_below, int | float) and 0 <= unsure_below <= 1
+        require(is_probability, f"unsure_below must be between 0 and 1, got {unsure_below!r}")
+        found = re.search(r"-([a-z]{2})-([a-z]{2})(?![a-z])", str(config.get("corpus", "")))
+        languages = (found[1], found[2]) if found else ("", "")
+        return cls(unsure_below, languages, frozenset(str(doubt.get("translated", "")).split()))
+
+
+NO_DOUBT = Doubt()
+
+
+def mean_probability(log_p: float, n_tokens: int) -> float:
+    """exp(log P / n): the geometric mean of the probabilities of n tokens, the end counted."""
+    return math.exp(log_p / n_tokens)
+
+
+def translated_words(pairs: Iterable[tuple[str, str]], least: int = 5) -> list[str]:
+    """The words of three letters or more that are no names, each with a capital letter.
+
+    A pair has them with a capital and does not leave them as they are; or `least` pairs have them
+    in small letters and do not.
+
+    >>> translated_words([("I met Priya in Turkey.", "Ich traf Priya in der Türkei.")], least=1)
+    ['Met', 'Turkey']
+    """
+    found: Counter[str] = Counter()
+    for source, target in pairs:
+        said = target.lower()
+        for word in set(LETTERS.findall(source)):
+            if word.lower() not in said:
+                found[word[0].upper() + word[1:]] += least if word[0].isupper() else 1
+    return sorted(word for word, n in found.items() if n >= least)
+
+
+def lost_words(
+    source: str, translation: str, to: str = "", translated: Container[str] = ()
+) -> tuple[str, ...]:
+    """Numbers, addresses and names of the source that are not in the translation, in their order.
+
+    A number is lost when one of its groups of digits is; one up to 12, which may be written as a
+    word, counts as kept where the words of the target language `to` are unknown. A name has three
+    letters or more, the first a capital, and is none of `translated`, without which there are none.
+
+    >>> lost_words("I met Priya in Turkey at 7:45.", "Ich traf Pyriya um 75.", "de", ["Turkey"])
+    ('Priya', '7:45')
+    """
+    source, said = (THOUSANDS.sub("", text) for text in (source, translation.lower()))
+    digits = Counter(re.findall(r"[0-9]+", said))
+    in_words = SPELT_OUT.get(to, "").split()
+
+    def keeps(number: str) -> bool:
+        digits[number] -= 1
+        if digits[number] >= 0:
+            return True
+        small = number in map(str, range(13))
+        return small and (not in_words or in_words[int(number)] in said)
+
+    def is_kept(word: str) -> bool:
+        if "@" in word or re.search(r"[^\W0-9]\.\w{2,}", word):
+            return word.lower() in said
+        if numbers := re.findall(r"[0-9]+", word):
+            return False not in [keeps(number) for number in numbers]
+        capitalised = [part for part in LETTERS.findall(word) if part[0].isupper() and translated]
+        return all(part in translated or part.lower() in said for part in capitalised)
+
+    # Small letters alone, as most words are, lose nothing; to look closer takes ten times as long.
+    closer = (one for one in WORD.findall(source) if not (one.isalpha() and one.islower()))
+    return tuple(one for one in closer if not is_kept(one))

@@ -1,1 +1,0 @@
-"""Several processes that make one run: torchrun, and DDP."""

@@ -1,0 +1,234 @@
+"""One command from a file of pairs to a translator, a report and a page; stopped, it goes on."""
+
+import gzip
+import json
+import random
+import re
+from html.parser import HTMLParser
+from string import printable
+from unittest import mock
+
+import pytest
+import torch
+
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.weights import load_tensors
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.data.parallel_text import pairs_sha256
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import bleu
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.extras.from_pairs import making
+from annotated_transformer.extras.from_pairs.making import make
+from annotated_transformer.extras.from_pairs.report import curves, report_page
+from annotated_transformer.training.plan import Plan, learn_vocabulary, n_held_out, read_pairs
+from annotated_transformer.training.run import TrainingRun
+from toys import report_scores
+
+ENGLISH = "one two three red blue green small big cat dog bird house"
+GERMAN = "eins zwei drei rot blau grün klein groß Katze Hund Vogel Haus"
+WORDS = dict(zip(ENGLISH.split(), GERMAN.split(), strict=True))
+SMALL = Plan(60, N=1, d_model=16, d_ff=16, h=2, train_steps=12, max_tokens=300, warmup_steps=5)
+
+
+def lines_of_pairs(n=200, seed=1):
+    generator = random.Random(seed)
+    for _ in range(n):
+        words = generator.choices(list(WORDS), k=generator.randint(3, 7))
+        yield f"{' '.join(words)}\t{' '.join(WORDS[word] for word in words)}\n"
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("".join(lines_of_pairs()), encoding="utf-8")
+    return path
+
+
+# The file, the splits and the sizes
+
+
+def test_a_third_column_blank_lines_and_repetitions_are_left_out(tmp_path):
+    lines = list(lines_of_pairs(150))
+    path = tmp_path / "mine.tsv.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("\ufeff" + "".join(f"{line[:-1]}\tCC BY\r\n\r\n" for line in lines + lines[:9]))
+        file.write("".join(f" {line[:-1]}\u00a0\n".replace("\t", " \t ") for line in lines[5:9]))
+    pairs = [tuple(line.rstrip("\n").split("\t")) for line in lines]
+    assert read_pairs(path) == list(dict.fromkeys(pairs))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("no tab\n", "line 201 has no tab"),
+        ("one\t \n", "line 201 has a blank side"),
+        ("one\t\u200b\n", "line 201 has a blank side"),
+        ("\tzwei\n", "line 201 has a blank side"),
+        ("\udcff\n", "byte 0xff is not UTF-8"),
+        (None, "has 5 different pairs"),
+    ],
+    ids=str,
+)
+def test_a_bad_file_is_refused_in_one_line(mine, tmp_path, capsys, bad, words):
+    lines = list(lines_of_pairs())
+    text = "".join(lines) + bad if bad else "".join(lines[:5] * 100)
+    mine.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert cli.main(["new", str(mine), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_directory_with_something_else_is_left_alone(mine, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("")
+    with pytest.raises(ConfigError, match="holds something else"):
+        make(mine, tmp_path / "out", SMALL)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["precious"]
+
+
+def test_sizes_follow_from_the_number_of_pairs_alone():
+    plans = [making.plan_for(n) for n in (100, 2_999, 3_000, 20_000, 60_000, 10**6)]
+    for name in ("n_merges", "N", "d_model", "train_steps"):
+        values = [getattr(plan, name) for plan in plans]
+        assert values == sorted(values) and values[0] < values[-1], name
+    assert [n_held_out(n) for n in (100, 1_000, 20_000, 10**6)] == [10, 20, 400, 500]
+    assert [plan.augment for plan in plans] == [False] * 4 + [True] * 2
+    for plan in plans:
+        config = plan.train_config()
+        assert config.augment == plan.augment
+        assert config.train_steps // config.checkpoint_every >= plan.average
+        assert config.keep_checkpoints >= plan.average
+
+
+def test_a_vocabulary_is_found_for_a_small_text(monkeypatch):
+    pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(100)]
+    learn = mock.Mock(wraps=Tokenizer.train)
+    monkeypatch.setattr(Tokenizer, "train", learn)
+    tokenizer = learn_vocabulary(pairs, 4000)  # there is not nearly as much to merge
+    asked = [call.args[1] for call in learn.call_args_list]
+    text = "".join(map("".join, pairs)) + printable
+    halves = [261 + len(set(text)) + 4000 // 2**i for i in range(len(asked))]
+    assert asked == halves and len(asked) > 2 and tokenizer.vocab_size == asked[-1]
+    assert tokenizer.decode(tokenizer.encode("grün cat")) == "grün cat"
+
+
+def test_a_plan_that_a_stranger_wrote_is_one_line(mine, tmp_path):
+    plan = {**SMALL.to_dict(), "train_steps": "5"}
+    stored = {"pairs": pairs_sha256(read_pairs(mine)), "plan": plan}
+    (tmp_path / "plan.json").write_text(json.dumps(stored))
+    words = "plan.json: train_steps must be int, got '5': remove .* and begin again"
+    with pytest.raises(ConfigError, match=words):
+        make(mine, tmp_path, SMALL)
+
+
+# The report
+
+
+class Text(HTMLParser):
+    """The text of a page, and the addresses that its elements name."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.addresses, self.open = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "link", "path"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag != "path":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_report_shows_foreign_text_as_text():
+    hostile = "<script>alert(1)</script> & <b>"
+    log = [{"step": 5, "nll": 3.0}, {"step": 10, "nll": None}, {"step": 10, "valid_nll": 2.5}]
+    counts = {"train": 7, "valid": 2, "test": 2}
+    page = Text()
+    page.feed(report_page("mine<x>.tsv", counts, {"N": 3}, log, report_scores(hostile), 4.4))
+    text = " ".join(page.text)
+    assert page.open == [] and set(page.addresses) == {"data:,", "page/index.html"}
+    said = ["12.35", "nrefs:1|case:mixed", "1,234", "10 steps", "small letters", "9.9"]
+    assert [words for words in (hostile, "mine<x>.tsv", *said) if words not in text] == []
+    assert text.count("reference:") == 2  # where the translation is another
+
+
+def test_curves_lie_where_their_numbers_are():
+    drawn = curves({"training": [(0, 4.0), (50, 2.0), (100, 0.0)], "validation": [(100, 1.0)]})
+    first, second = (re.findall(r"[\d.]+", path) for path in re.findall(r'd="(M\d[^"V]*)"', drawn))
+    (x0, y0, x1, y1, x2, y2), (x, y) = (map(float, path) for path in (first, second))
+    assert x1 - x0 == pytest.approx(x2 - x1) and x == x2
+    assert y1 - y0 == pytest.approx((y2 - y0) / 2) and y - y0 == pytest.approx((y2 - y0) * 3 / 4)
+
+
+@pytest.mark.parametrize("losses", [(1.0, 1.0), (1.0, 1.02), (1.02, 1.0)])
+def test_names_of_curves_do_not_lie_on_each_other(losses):
+    drawn = curves({name: [(0, 4.0), (9, y)] for name, y in zip(("a", "b"), losses, strict=True)})
+    first, second = map(float, re.findall(r'y="([\d.]+)" style', drawn))
+    names = re.findall(r">(a|b)</text>", drawn)
+    assert second - first >= 16
+    assert losses[0] == losses[1] or names == (["a", "b"] if losses[0] > losses[1] else ["b", "a"])
+
+
+# All of it
+
+
+@pytest.mark.slow
+def test_a_stopped_command_goes_on_and_ends_as_one_that_was_not_stopped(mine, tmp_path):
+    whole = make(mine, tmp_path / "whole", SMALL, progress=False)
+    step = TrainingRun.step
+
+    def stop(run, batches):
+        if run.steps == 7:
+            raise KeyboardInterrupt
+        return step(run, batches)
+
+    with mock.patch.object(TrainingRun, "step", stop), pytest.raises(KeyboardInterrupt):
+        make(mine, tmp_path / "out", SMALL, progress=False)
+    assert not (tmp_path / "out" / "model").exists()
+    page, written, model = make(mine, tmp_path / "out", progress=False)  # its own plan
+    weights = [load_tensors(path / "model.safetensors")[0] for path in (model, whole[2])]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+    assert written.read_text() == whole[1].read_text()
+    assert (page.parent / "model.js").read_text() == (whole[0].parent / "model.js").read_text()
+
+
+@pytest.mark.slow
+def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(making, "plan_for", lambda n: SMALL)
+    command = ["new", str(mine), "--out", str(tmp_path / "out"), "--book", "../book/", "--quiet"]
+    assert cli.main(command) == 0
+    report = tmp_path / "out" / "report.html"
+    assert "took 1 min." in report.read_text() and "new --half" in report.read_text()
+    assert cli.main([*command, "--half"]) == 0
+    half = json.loads((tmp_path / "out" / "half" / "score.json").read_text())["score"]
+    assert f"every other pair the same plan comes to {half:.1f} BLEU" in report.read_text()
+    told = capsys.readouterr()
+    assert "180 training pairs" in told.err and "90 training pairs" in told.err
+    printed = told.out.splitlines()
+    ends = ["page/index.html", "report.html", "model"]
+    assert printed == [f"{tmp_path / 'out' / end}" for end in ends] * 2
+    page = (tmp_path / "out" / "page" / "model.js").read_text(encoding="utf-8")
+    assert '"book":"../book/"' in page
+    stored = json.loads((tmp_path / "out" / "scores.json").read_text(encoding="utf-8"))
+    sources, references, said = zip(*stored["translations"], strict=True)
+    assert len(sources) == n_held_out(len(read_pairs(mine)))
+    model = tmp_path / "out" / "model"
+    assert json.loads((model / "config.json").read_text())["corpus"] == mine.name  # no corpus's
+    assert list(said) == Translator.from_checkpoint(model, device="cpu").translate(list(sources))
+    assert stored["scores"]["BLEU"]["score"] == bleu(said, references).score
+    typed = {row["rule"]: row for row in stored["as_typed"]}
+    assert {"small_letters", "slips", "joined"} <= typed.keys() and "numbers" not in typed
+    assert all(len(row["worst"]) <= 2 and row["pairs"] <= len(sources) for row in typed.values())
+    assert stored["parameters"] == sum(p.numel() for p in load_model(model)[0].parameters())
+    del stored["as_typed"]  # as an older version wrote it
+    (tmp_path / "out" / "scores.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert cli.main(command) == 2 and "lacks 'as_typed': remove it" in capsys.readouterr().err
+    mine.write_text("".join(lines_of_pairs(seed=2)), encoding="utf-8")
+    assert cli.main(command) == 2 and "begun with other pairs" in capsys.readouterr().err

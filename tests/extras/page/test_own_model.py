@@ -1,0 +1,229 @@
+"""A checkpoint that is dropped on the page: what it computes, run in Node, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from marian_form import write_marian
+from safetensors.torch import load_file, save_file
+
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.extras.formats.huggingface import export_checkpoint
+from annotated_transformer.extras.formats.importing import import_checkpoint
+from annotated_transformer.extras.page.int8_rows import with_int8_rows
+from annotated_transformer.extras.page.writing import write_page
+from tools.page_engine import NODE, run_engine
+from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs, toy_tokenizer
+
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
+NONE = {"positions": True, "without": []}
+pytestmark = pytest.mark.skipif(not NODE, reason="no node on this machine")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    small_checkpoint(folder / "run")
+    return write_page(folder / "run", folder / "page")
+
+
+def logits_of(page, folder, source, target):
+    jobs = {"do": "logits", "source": source, "target": target, "change": NONE}
+    facts, logits = run_engine(page, {"do": "open", "folder": str(folder)}, jobs)
+    return facts, torch.tensor(logits, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("changes", [*SHAPES.values(), *OPTIONS[1:]], ids=str)
+def test_a_checkpoint_of_ours_has_the_logits_of_its_page(tmp_path, page, changes):
+    stored = small_checkpoint(tmp_path / "own", **changes)
+    model = with_int8_rows(stored)
+    source, target = [5, 9, 7, 4, 2], [1, 6, 3, 8]
+    facts, found = logits_of(page, tmp_path / "own", source, target)
+    expected = model(torch.tensor([source]), torch.tensor([target]))[0].detach()
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    assert facts["shares"][-1] == pytest.approx(1) and facts["shares"] == sorted(facts["shares"])
+    assert facts["n_parameters"] == sum(one.numel() for one in stored.parameters())
+
+
+def test_the_books_model_of_16_bits_is_rounded_as_python_rounds_it(tmp_path):
+    book = write_page(BOOK_MODEL, tmp_path / "page")
+    texts = ["I like tea.", "Where is the station?", "I met Kowalski at 7:45."]
+    ask = {"do": "translate", "texts": texts, "settings": {}}
+    before, facts, after = run_engine(book, ask, {"do": "open", "folder": str(BOOK_MODEL)}, ask)
+    assert before == after
+    assert facts["languages"] == ["en", "de"] and facts["doubt"]["unsure_below"] > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_of_16_bits_are_read_as_they_are(tmp_path, page, dtype):
+    """All of them: zero, subnormal, the largest; one row each, so that no scale hides another."""
+    small_checkpoint(tmp_path / "own")
+    path = tmp_path / "own" / "model.safetensors"
+    tensors = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
+    tiny = torch.finfo(dtype)
+    odd = [tiny.smallest_normal / 2, -tiny.max if dtype == torch.float16 else -3e38, 0.0, 1.5]
+    name = "encoder.layers.0.feed_forward.W_1.bias"
+    tensors[name][:4] = torch.tensor(odd, dtype=dtype)
+    save_file(tensors, path)
+    open_ = {"do": "open", "folder": str(tmp_path / "own")}
+    facts, bias = run_engine(page, open_, {"do": "tensor", "name": name})
+    assert "refused" not in facts and bias == tensors[name].double().tolist()
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"activation": "relu"}, {"N": 1, "d_model": 24, "h": 3}], ids=str
+)
+def test_a_marian_model_has_the_logits_of_the_same_model_in_ours(tmp_path, page, changes):
+    folder = tmp_path / "opus-mt-en-de"
+    model, bias, vocabulary = write_marian(folder, text_pairs(0, 300), **changes)
+    if "activation" in changes:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
+    pad = vocabulary["<pad>"]
+    source, target = [5, 9, 7, 4, 0], [pad, 6, 3, 8, 11]
+    facts, found = logits_of(page, folder, source, target)
+    exact = with_int8_rows(model)
+    expected = exact(torch.tensor([source]), torch.tensor([target]))[0].detach() + bias
+    expected[:, pad] = found[:, pad]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    assert (found[:, pad] < -9000).all()  # it is never said
+    assert facts["languages"] == ["en", "de"]
+
+
+def test_a_marian_model_that_came_by_us_and_went_out_again_is_the_same(tmp_path, page):
+    write_marian(tmp_path / "theirs", text_pairs(0, 300))
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    again = export_checkpoint(tmp_path / "ours", tmp_path / "again")
+    model, tokenizer = load_model(tmp_path / "ours")
+    source, target = [*tokenizer.encode("tea bad"), 2], [1, 6, 3, 8, 11]
+    facts, found = logits_of(page, again, source, target)
+    assert facts["config"]["bos_id"] == 1
+    expected = with_int8_rows(model)(torch.tensor([source]), torch.tensor([target]))[0].detach()
+    torch.testing.assert_close(found[:, 1:], expected[:, 1:], rtol=1e-9, atol=1e-9)
+    encode = {"do": "encode", "texts": ["tea bad"]}
+    _, ids = run_engine(page, {"do": "open", "folder": str(again)}, encode)
+    assert ids == [source[:-1]]
+
+
+def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(tmp_path, page):
+    folder = tmp_path / "opus-mt-en-de"
+    _, _, vocabulary = write_marian(folder, text_pairs(0, 300))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
+        for side in ("source", "target")
+    )
+    texts = ["  tea   bad ", "tea éé 12 cab", "\u3000tea\u00a0", "\ufb00ee"]
+    texts += [source_text for source_text, _ in text_pairs(1, 50)]
+    lists = [
+        [vocabulary[piece] for piece in target.encode(text, out_type=str) if piece in vocabulary]
+        for _, text in text_pairs(2, 50)
+    ]
+    opened, ids, decoded = run_engine(
+        page,
+        {"do": "open", "folder": str(folder)},
+        {"do": "encode", "texts": texts},
+        {"do": "decode", "lists": lists},
+    )
+    unknown = vocabulary["<unk>"]
+    assert "refused" not in opened
+    assert ids == [
+        [vocabulary.get(piece, unknown) for piece in source.encode(text, out_type=str)]
+        for text in texts
+    ]
+    by_id = {i: piece for piece, i in vocabulary.items()}
+    assert decoded == [target.decode_pieces([by_id[i] for i in one]) for one in lists]
+
+
+def damaged(tmp_path):
+    """(folder, what is said of it), each a copy of a good one with one thing wrong."""
+
+    def copy(name, kind="own"):
+        return shutil.copytree(tmp_path / kind, tmp_path / name)
+
+    def settings(name, kind="own", **changes):
+        folder = copy(name, kind)
+        config = json.loads((folder / "config.json").read_text())
+        config.get("model", config).update(changes)
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def weights(name, change):
+        folder = copy(name)
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+        return folder
+
+    def cut(name, file, end):
+        folder = copy(name)
+        (folder / file).write_bytes((folder / file).read_bytes()[:end])
+        return folder
+
+    small_checkpoint(tmp_path / "own")
+    write_marian(tmp_path / "marian", text_pairs(0, 300))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    yield empty, "has no config.json"
+    for missing in ("tokenizer.model", "model.safetensors"):
+        folder = copy(f"without {missing}")
+        (folder / missing).unlink()
+        yield folder, f"has no {missing}"
+    pickled = copy("pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    yield pickled, "cannot read safely"
+    for content, said in (
+        ("{", "no JSON"),
+        ("[]", "is of no type"),
+        ('{"model_type": "bert"}', "is of bert"),
+    ):
+        folder = copy(f"config {said}")
+        (folder / "config.json").write_text(content)
+        yield folder, said
+    yield settings("large", vocab_size=10**8), "at most 75.0 million parameters"
+    yield settings("deep", N=10**9), "N must be at most 1024"
+    yield settings("negative", d_k=-1), "d_k must be a positive integer, got -1"
+    yield settings("no end", eos_id=280), "eos_id must be an id of the vocabulary, got 280"
+    yield settings("odd", d_model=7), "d_model must be even, got 7"
+    yield settings("swiglu", activation="swiglu"), "knows no RMSNorm"
+    yield settings("other words", vocab_size=281), "do not belong together"
+    yield settings("learned", positions="learned"), "no positions.weight of shape"
+    yield settings("wide", d_ff=9000), "at most 8259 products"
+    yield settings("unequal", "marian", decoder_layers=1), "not of one size"
+    yield settings("unscaled", "marian", scale_embedding=False), "one scaled embedding"
+    yield settings("tanh", "marian", activation_function="tanh"), "activation tanh"
+    table, layer = "embedding.weight", "encoder.layers.0"
+    yield weights("nan", lambda t: t[table][3, 2].fill_(torch.nan)), f"not finite, in {table}"
+    norm = f"{layer}.add_norm_1.norm.bias"
+    yield weights("norm", lambda t: t[norm].fill_(torch.inf)), "not finite"
+    bias = f"{layer}.feed_forward.W_1.bias"
+    yield weights("lacks", lambda t: t.pop(bias)), f"has no {bias} of shape"
+    integers = weights("integers", lambda t: t.update({table: t[table].int()}))
+    yield integers, "numbers of the kind I32"
+    for name, content in (("empty", b""), ("short", b"\1\0\0\0"), ("long", b"\xff" * 16)):
+        folder = copy(f"{name} weights")
+        (folder / "model.safetensors").write_bytes(content)
+        yield folder, "is no safetensors file"
+    yield cut("cut", "model.safetensors", -100), "lies beyond its end"
+    middle = len(toy_tokenizer().model_bytes) // 2
+    yield cut("cut tokenizer", "tokenizer.model", middle), "tokenizer"
+    ids = copy("ids", "marian")
+    vocabulary = json.loads((ids / "vocab.json").read_text("utf-8"))
+    (ids / "vocab.json").write_text(json.dumps(vocabulary | {"</s>": 1}))
+    yield ids, "do not belong together"
+    (copy("no vocabulary", "marian") / "vocab.json").unlink()
+    yield tmp_path / "no vocabulary", "has no vocab.json"
+
+
+def test_what_does_not_fit_is_refused_in_one_line_and_the_first_model_stays(tmp_path, page):
+    cases = list(damaged(tmp_path))
+    ask = {"do": "translate", "texts": ["tea"], "settings": {}}
+    jobs = [{"do": "open", "folder": str(folder)} for folder, _ in cases]
+    before, *answers, after = run_engine(page, ask, *jobs, ask)
+    assert before == after and len(cases) >= 25
+    for (folder, said), answer in zip(cases, answers, strict=True):
+        assert answer.keys() == {"refused", "kind"}, folder.name
+        assert answer["kind"] == "Refusal" and said in answer["refused"], (folder.name, answer)
+        assert "\n" not in answer["refused"] and len(answer["refused"]) < 200
