@@ -64,7 +64,8 @@ def train(
     shows these figures on standard error. `resume` continues a run from its last checkpoint, on the
     same pairs with the same tokenizer, in the precision that "auto" meant where it began, and on
     the CPU ends with the weights of an uninterrupted run (unless `bpe_dropout` is on, whose draws
-    differ from process to process).
+    differ from process to process, or `train_steps` has changed under a schedule that decays
+    towards them, of which a line tells).
     `init` begins with the weights of another run. With `multiple_of`, lengths of batches are
     rounded up to a multiple of it (1: not at all) wherever the run is; else on a GPU alone, to 8.
 

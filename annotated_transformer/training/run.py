@@ -156,20 +156,8 @@ class TrainingRun:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step (equation 3).
-
-        Without a warm-up it is at its peak from the start.
-        """
-        config = self.config
-        n = config.warmup_steps
-        d_model = self.model.config.d_model
-        if config.schedule == "noam":
-            step = self.steps if config.warm_up else max(self.steps, n)
-            return noam_learning_rate(step, d_model, n, config.lr_factor)
-        # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
-        peak = noam_learning_rate(n, d_model, n, config.lr_factor)
-        rise = n if config.warm_up else 1
-        return stable_learning_rate(self.steps, config.train_steps, peak, rise, config.decay_share)
+        """The learning rate of the last step."""
+        return rate_of_step(self.steps, self.config, self.model.config.d_model)
 
     def batches(
         self, epoch_pairs: Callable[[int], PairStore | Sequence[TokenPair]]
@@ -259,6 +247,21 @@ class TrainingRun:
         """The number of steps that Adam has made, on the device; all parameters count the same."""
         states = self.optimizer.state.values()
         return next((state["step"] for state in states), torch.zeros((), device=self.device))
+
+
+def rate_of_step(step: int, config: TrainConfig, d_model: int) -> float:
+    """The learning rate of a step (equation 3, or `config.schedule`).
+
+    Without a warm-up it is at its peak from the start.
+    """
+    n = config.warmup_steps
+    if config.schedule == "noam":
+        counted = step if config.warm_up else max(step, n)
+        return noam_learning_rate(counted, d_model, n, config.lr_factor)
+    # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
+    peak = noam_learning_rate(n, d_model, n, config.lr_factor)
+    rise = n if config.warm_up else 1
+    return stable_learning_rate(step, config.train_steps, peak, rise, config.decay_share)
 
 
 def _for_the_largest_of(batches: list[Batch], config: TrainConfig) -> str:
