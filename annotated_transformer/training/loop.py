@@ -17,6 +17,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, Terminated, require
+from annotated_transformer.files import require_writable
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.shards import Shards
@@ -225,6 +226,7 @@ def kept_from_others(directory: str | Path, processes: Processes) -> Iterator[No
     lock = FileLock(path)
 
     def acquire() -> bytes:
+        require_writable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(blocking=False)
