@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from annotated_transformer.command_line import verbs as commands
-from annotated_transformer.command_line.options import count
+from annotated_transformer.command_line.options import positive_int
 from annotated_transformer.config import PRESETS, DecodeConfig
 from annotated_transformer.errors import PROGRAM, VERSION
 from annotated_transformer.extras.shards.encode_verb import add_encode
@@ -110,7 +110,7 @@ def _translate(verbs: Any) -> None:
     what = "cut longer lines after N tokens, with a warning (default 1024)"
     add("--max-source", type=int, default=1024, metavar="N", help=what)
     what = "lines to hold at a time (default 512; 1 at a terminal)"
-    add("--window", type=count, metavar="N", help=what)
+    add("--window", type=positive_int, metavar="N", help=what)
     _add_device(verb, "mps")
     _add_decoding(verb)
 
@@ -136,7 +136,7 @@ def _inspect(verbs: Any) -> None:
     verb = _verb(verbs, commands.inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT)
     add = verb.add_argument
     _add_corpus(verb)
-    add("--sentences", type=count, metavar="N", help="the first N pairs alone (default all)")
+    add("--sentences", type=positive_int, metavar="N", help="the first N pairs alone (default all)")
     add("--beam-size", type=int, help="of the search for BLEU (default 1)")
     add("--alpha", type=float, help="its length penalty (default 0.6)")
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
