@@ -102,7 +102,7 @@ _NAMES = {
     "decoding.translator": ("Translator",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = sorted(_HOME)
+__all__ = sorted([*_HOME, "corpus"])
 
 
 def __getattr__(name: str) -> Any:
@@ -117,4 +117,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # Without it, completion would miss the names that nobody has asked for yet.
-    return sorted({*globals(), *_HOME})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -118,7 +118,7 @@ class ModelConfig(Settings):
         )
         require(
             self.positions != "rotary" or cast(int, self.d_k) % 2 == 0,
-            f"rotary positions turn pairs of channels and need an even d_k, got {self.d_k}",
+            f"rotary positions turn pairs of channels: d_k must be even, got {self.d_k}",
         )
         sinusoids = self.positions in ("sinusoidal", "concatenated")
         require(

@@ -86,6 +86,9 @@ def require_room(directory: Path, names: Iterable[str]) -> None:
 def require_writable(path: Path) -> None:
     """Raise ConfigError unless a file can be written at `path`. Ask before the work for it."""
     require(not path.is_dir(), f"cannot write {path}: it is a directory")
+    for link in path.parents:
+        is_dangling = link.is_symlink() and not link.exists()
+        require(not is_dangling, f"cannot write {path}: {link} is a link to nothing, remove it")
     place = next(place for place in (path, *path.absolute().parents) if place.exists())
     require(place == path or place.is_dir(), f"cannot write {path}: {place} is not a directory")
     require(os.access(place, os.W_OK), f"cannot write {path}: {place} is read-only")

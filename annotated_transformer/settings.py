@@ -104,4 +104,5 @@ class Settings:
                 return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
             return kind(text)
         except (KeyError, ValueError):
-            raise ConfigError(f"{name} must be {kind.__name__}, got {text!r}") from None
+            rule = "true or false" if kind is bool else kind.__name__
+            raise ConfigError(f"{name} must be {rule}, got {text!r}") from None

@@ -36,7 +36,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, scaled_dot_product_attention
 from annotated_transformer.data.batching import Batch, TokenPair, token_batches
-from annotated_transformer.fast.packing import has_kernel
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from benchmarks.timing import (
     FLOAT32_PRODUCTS,
@@ -100,13 +99,9 @@ def steps(
     return work
 
 
-def new_run(
-    bench: Bench, config: ModelConfig, precision: str, compiled: bool, packs: bool = False
-) -> TrainingRun:
-    """`packs`: without padding, attention by the kernel for sentences of different lengths;
-    not training's default."""
+def new_run(bench: Bench, config: ModelConfig, precision: str, compiled: bool) -> TrainingRun:
     settings = TrainConfig(precision="bf16" if precision == "bf16" else "fp32", compile=compiled)
-    return TrainingRun(config, settings, bench.device, "on" if packs else "off")
+    return TrainingRun(config, settings, bench.device, "off")
 
 
 def measure_first_epoch(
@@ -117,20 +112,19 @@ def measure_first_epoch(
     pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
     batches = list(batches_of_training(pairs, max_tokens))
     precision = "fp32" if bench.device == "cpu" else "bf16"
-    for packed in (False, True):
-        epoch = steps(new_run(bench, config, precision, False, packed), batches, precision)
-        first, again = bench.seconds(epoch), bench.seconds(epoch)
-        yield {
-            "measure": "first epoch",
-            "model": name,
-            "precision": precision,
-            "packed": packed,
-            "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
-            "steps": len(batches),
-            "first_s": first,
-            "again_s": again,
-            "first_over_again": first / again,
-        }
+    epoch = steps(new_run(bench, config, precision, False), batches, precision)
+    first, again = bench.seconds(epoch), bench.seconds(epoch)
+    yield {
+        "measure": "first epoch",
+        "model": name,
+        "precision": precision,
+        "packed": False,
+        "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
+        "steps": len(batches),
+        "first_s": first,
+        "again_s": again,
+        "first_over_again": first / again,
+    }
 
 
 def measure_training(
@@ -152,16 +146,10 @@ def measure_training(
     count = step_operations(config, real_lengths(batches))
     variants, names = products(bench, precisions), {}
     compilation = (False,) if bench.small else (False, True)
-    for compiled, precision, packed in product_of(compilation, precisions, (False, True)):
-        if packed and (
-            precision != "bf16" or not (bench.small or has_kernel(torch.device(bench.device)))
-        ):
-            continue  # the kernel is for 16 bits, and for some GPUs
-        label = (
-            f"{precision} {'compiled' if compiled else 'eager'} {'packed' if packed else 'padded'}"
-        )
-        names[label] = (precision, compiled, packed)
-        run = new_run(bench, config, precision, compiled, packed)
+    for compiled, precision in product_of(compilation, precisions):
+        label = f"{precision} {'compiled' if compiled else 'eager'} padded"
+        names[label] = (precision, compiled)
+        run = new_run(bench, config, precision, compiled)
         variants[label] = steps(run, batches, precision)
     times = bench.in_turns(variants)
     machine = {
@@ -177,7 +165,7 @@ def measure_training(
         }
         for p, rate in machine.items()
     ]
-    for label, (precision, compiled, packed) in names.items():
+    for label, (precision, compiled) in names.items():
         rate = count / times[label]["seconds"]
         hours = PAPERS_STEPS.get(name, 0) * 25_000 * times[label]["seconds"] / tokens / 3600
         records.append(
@@ -187,7 +175,7 @@ def measure_training(
                 "hours": hours,
                 "precision": precision,
                 "compiled": compiled,
-                "packed": packed,
+                "packed": False,
                 "tokens_per_s": tokens / times[label]["seconds"],
                 "tflops": rate / 1e12,
                 "share_of_product": rate / machine[precision],
@@ -211,35 +199,34 @@ def measure_waiting(
     # Of lengths as they are. In multiples of 8 source and target are often equally long, and the
     # compiler makes graphs for that case after the warm-up too: how many is still to be counted.
     batches = list(token_batches(pairs, max_tokens))[:12]
-    for packed in (False, True):
-        run = new_run(bench, config, "bf16", True, packed)
-        backend = "aot_eager" if bench.small else "inductor"
-        run.loss = TrainingLoss(run.model, run.config.eps_ls)
-        run.loss.compile(dynamic=True, backend=backend)
-        torch.compiler.reset()
-        counters = torch._dynamo.utils.counters  # noqa: SLF001  PyTorch counts graphs nowhere else
-        counters.clear()
-        graphs = counters["stats"]
-        steps(run, batches[:3], "bf16")()
-        before = graphs["unique_graphs"]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            if bench.device == "cuda":
-                torch.cuda.set_sync_debug_mode("warn")
-            steps(run, batches[3:], "bf16")()
-            if bench.device == "cuda":
-                torch.cuda.set_sync_debug_mode("default")
-        waits = sum("synchroniz" in str(one.message) for one in caught)
-        yield {
-            "measure": "waiting",
-            "model": name,
-            "packed": packed,
-            "shapes": len({batch.source.shape for batch in batches}),
-            "steps": len(batches) - 3,
-            "graphs_before": before,
-            "graphs_after_warm_up": graphs["unique_graphs"] - before,
-            "synchronisations": waits if bench.device == "cuda" else None,
-        }
+    run = new_run(bench, config, "bf16", True)
+    backend = "aot_eager" if bench.small else "inductor"
+    run.loss = TrainingLoss(run.model, run.config.eps_ls)
+    run.loss.compile(dynamic=True, backend=backend)
+    torch.compiler.reset()
+    counters = torch._dynamo.utils.counters  # noqa: SLF001  PyTorch counts graphs nowhere else
+    counters.clear()
+    graphs = counters["stats"]
+    steps(run, batches[:3], "bf16")()
+    before = graphs["unique_graphs"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if bench.device == "cuda":
+            torch.cuda.set_sync_debug_mode("warn")
+        steps(run, batches[3:], "bf16")()
+        if bench.device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    waits = sum("synchroniz" in str(one.message) for one in caught)
+    yield {
+        "measure": "waiting",
+        "model": name,
+        "packed": False,
+        "shapes": len({batch.source.shape for batch in batches}),
+        "steps": len(batches) - 3,
+        "graphs_before": before,
+        "graphs_after_warm_up": graphs["unique_graphs"] - before,
+        "synchronisations": waits if bench.device == "cuda" else None,
+    }
 
 
 def measure_batching(

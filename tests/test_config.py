@@ -218,7 +218,7 @@ def test_settings_are_read_from_text(config, name, text, value):
     [
         ("h", "many", "h must be int, got 'many'"),
         ("h", "8.0", "h must be int, got '8.0'"),
-        ("bias", "maybe", "bias must be bool, got 'maybe'"),
+        ("bias", "maybe", "bias must be true or false, got 'maybe'"),
         ("norm", "both", "norm must be one of post, pre, got both"),
     ],
 )

@@ -7,10 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.data.batching import pad_source
 from annotated_transformer.decoding.search import beam_search, greedy_search
 from annotated_transformer.fast.decoder import FastDecoder
-from annotated_transformer.fast.packing import Packing
 from annotated_transformer.model.transformer import Transformer
 from fake_cuda import fake_cuda
 from toys import SMALL
@@ -82,15 +80,3 @@ def test_cudnn_attends_in_no_step_of_a_search(search, ready, monkeypatch):
         SEARCHES[search](model, torch.zeros(2, 7, dtype=torch.long, device="cuda"))
     assert len(enabled) >= 3 and not any(enabled)
     assert torch.backends.cuda.cudnn_sdp_enabled() == before
-
-
-def test_where_the_real_tokens_are_reaches_a_gpu_without_a_wait():
-    packing = Packing(pad_source([[5, 6], [7, 8, 9, 10]]) != 0)  # on the host
-    shapes = {name: getattr(packing, name).shape for name in ("positions", "rows", "starts")}
-    with fake_cuda() as waits:
-        for name, shape in shapes.items():
-            setattr(packing, name, torch.zeros(shape, dtype=torch.long))
-        moved = packing.to("cuda")
-        assert {getattr(moved, name).device.type for name in shapes} == {"cuda"}
-        assert {getattr(packing, name).device.type for name in shapes} == {"cpu"}
-    assert waits == []

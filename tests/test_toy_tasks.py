@@ -19,7 +19,7 @@ from annotated_transformer import (
 from annotated_transformer.data.batching import pad_source
 from annotated_transformer.training.log import read_log
 
-WORDS = "zero one two three four five six seven eight nine".split()
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from torch import Tensor
 from annotated_transformer import files
 from annotated_transformer.checkpoint import weights
 from annotated_transformer.config import SPECIAL_IDS, ModelConfig, TrainConfig
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
 
@@ -213,7 +214,7 @@ def require_room_for_run(directory: str | Path) -> None:
     """Raise ConfigError unless a new run may begin in `directory`.
 
     It must hold no run, model, checkpoints or shards, and no other file that a run would overwrite.
-    What a run killed in its first save left there does not count.
+    What a run killed in its first save left there does not count: `begin_run` moves it away.
     """
     path = Path(directory)
     require(
@@ -233,12 +234,26 @@ def require_room_for_run(directory: str | Path) -> None:
 
 
 def begin_run(directory: str | Path) -> None:
-    """`require_room_for_run`, then remove what a run killed in its first save left there."""
+    """`require_room_for_run`, then move what an earlier run left to `directory`.before-N.
+
+    That is a run killed in its first save, or a finished one whose states its owner has removed:
+    nothing tells the two apart for certain, so neither is deleted.
+    """
     require_room_for_run(directory)
-    path = Path(directory)
-    for file in (path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)):
-        file.unlink(missing_ok=True)
+    path = Path(directory).resolve()
     remove_temporaries(path)
+    weights_and_log = path / "model.safetensors", *step_checkpoints(path), path / "log.jsonl"
+    leftovers = [file for file in weights_and_log if file.exists()]
+    if not leftovers:
+        return
+    numbered = (path.with_name(f"{path.name}.before-{n}") for n in count(1))
+    before = next(free for free in numbered if not free.exists())
+    # The settings last: whoever is killed before goes on here at the next start.
+    for file in (*leftovers, path / "tokenizer.model", path / "config.json"):
+        place = before / file.relative_to(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
+    say(f"{directory} holds what a run left without a state to resume from: moved to {before}")
 
 
 def remove_temporaries(directory: str | Path) -> None:

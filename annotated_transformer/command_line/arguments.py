@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from annotated_transformer.command_line import verbs as commands
 from annotated_transformer.command_line.encode_verb import add_encode
-from annotated_transformer.command_line.options import count
+from annotated_transformer.command_line.options import positive_int
 from annotated_transformer.config import PRESETS, DecodeConfig
 from annotated_transformer.errors import PROGRAM, VERSION
 
@@ -112,7 +112,7 @@ def _translate(verbs: Any) -> None:
     what = "read lines as people type them: capitals, numbers, and a wider beam for lost words"
     add("--for-visitors", action="store_true", help=what)
     what = "lines to hold at a time (default 512; 1 at a terminal)"
-    add("--window", type=count, metavar="N", help=what)
+    add("--window", type=positive_int, metavar="N", help=what)
     _add_device(verb, "mps")
     _add_decoding(verb)
 
@@ -138,7 +138,7 @@ def _inspect(verbs: Any) -> None:
     verb = _verb(verbs, commands.inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT)
     add = verb.add_argument
     _add_corpus(verb)
-    add("--sentences", type=count, metavar="N", help="the first N pairs alone (default all)")
+    add("--sentences", type=positive_int, metavar="N", help="the first N pairs alone (default all)")
     add("--beam-size", type=int, help="of the search for BLEU (default 1)")
     add("--alpha", type=float, help="its length penalty (default 0.6)")
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.command_line.options import count, given, require_none
+from annotated_transformer.command_line.options import given, positive_int, require_none
 from annotated_transformer.data.parallel_text import VOCABULARY_SAMPLE, sample, stream_files
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import require_writable
@@ -35,8 +35,8 @@ def add_encode(verb: argparse.ArgumentParser) -> None:
     add("--vocab-size", type=int, metavar="V", help=what)
     add("--model-type", choices=("bpe", "unigram"), help="its kind (default bpe)")
     what = f"learn it from at most N pairs, drawn at random (default {VOCABULARY_SAMPLE:,})"
-    add("--sample", type=count, metavar="N", help=what)
-    add("--jobs", type=count, metavar="N", help="threads (default: one for each core)")
+    add("--sample", type=positive_int, metavar="N", help=what)
+    add("--jobs", type=positive_int, metavar="N", help="threads (default: one for each core)")
     add("--quiet", action="store_true", help="no progress bar")
 
 

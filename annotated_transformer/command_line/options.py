@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from annotated_transformer.errors import require
 
 
-def count(text: str) -> int:
+def positive_int(text: str) -> int:
     """An option's value of at least 1, for argparse."""
     # argparse makes a usage error of int's ValueError too, with this function's name in it.
     if (number := int(text)) < 1:

@@ -22,7 +22,7 @@ from annotated_transformer.command_line import train_verb
 from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
 from annotated_transformer.command_line.options import given, require_none
 from annotated_transformer.config import DecodeConfig
-from annotated_transformer.errors import PROGRAM, require
+from annotated_transformer.errors import PROGRAM, ConfigError, require
 from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
@@ -85,9 +85,10 @@ def translate(args: Namespace) -> None:
             source = files.enter_context(open(args.input, "rb"))
         translator = _translator(args, args.max_source)
         window = args.window or (1 if source.isatty() else 512)
-        # One bad byte in a long stream costs a character, not the lines behind it.
+        # One bad byte in a long stream costs a character, not the lines behind it, and an end that
+        # is damaged does not cost the lines before it.
         name = "standard input" if args.input == "-" else args.input
-        sentences = decoded_lines(source, name, strict=False)
+        sentences = UntilError(decoded_lines(source, name, strict=False))
         if args.for_visitors:
             from annotated_transformer.extras.visitors.typed_lines import for_visitors
 
@@ -105,8 +106,24 @@ def translate(args: Namespace) -> None:
             target = target or files.enter_context(open(args.output, "wb"))
             target.write("".join(lines).encode())
             target.flush()
+        if sentences.error:
+            raise sentences.error
         if target is None:
             Path(args.output).write_bytes(b"")
+
+
+class UntilError:
+    """Lines up to the first ConfigError, which is kept in `error` until they have been answered."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines = lines
+        self.error: ConfigError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self.lines
+        except ConfigError as error:
+            self.error = error
 
 
 def _require_output(output: str, *inputs: str) -> None:

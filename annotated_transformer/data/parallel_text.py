@@ -116,27 +116,36 @@ def decoded_lines(
     line as it stands in the unpacked file; the default, `len`, stands for doing nothing. Raises
     ConfigError, with the file's `name`, for text that is not UTF-8, for a line of more than
     `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With `strict=False`,
-    bytes that are not UTF-8 become U+FFFD, and the first of them is named.
+    bytes that are not UTF-8 become U+FFFD, the first of them is named, and a line that is too long
+    is cut there with a message.
     """
     number = 0
     n_bytes = 0
     is_said = False
+    is_rest_of_line = False
     try:
         file = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
         is_gzip = file.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
         plain = gzip.GzipFile(fileobj=file, mode="rb") if is_gzip else file
         while line := plain.readline(MAX_LINE_BYTES + 1):
             see(line)
-            number += 1
             n_bytes += len(line)
-            if number == 1:
-                _require_text(line, name)
-            too_long = f"{name}, line {number} has more than {MAX_LINE_BYTES:,} bytes"
-            require(len(line) <= MAX_LINE_BYTES, f"{too_long}: text has one sentence a line")
             # A pipe cannot say how many packed bytes it gave.
             if is_gzip and n_bytes >= BOMB_BYTES and file.seekable():
                 is_text = n_bytes < BOMB_FACTOR * file.tell()
                 require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
+            if is_rest_of_line:
+                is_rest_of_line = not line.endswith(b"\n")
+                continue
+            number += 1
+            if number == 1:
+                _require_text(line, name)
+            if len(line) > MAX_LINE_BYTES:
+                too_long = f"{name}, line {number} has more than {MAX_LINE_BYTES:,} bytes"
+                require(not strict, f"{too_long}: text has one sentence a line")
+                say(f"{too_long}: it is cut there")
+                is_rest_of_line = not line.endswith(b"\n")
+                line = _cut(line)
             if line != b"\xef\xbb\xbf":  # a file of the byte order mark alone is an empty one
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
                 try:
@@ -152,6 +161,13 @@ def decoded_lines(
                 yield decoded.lstrip("\ufeff")
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{name} is a damaged gzip file") from None
+
+
+def _cut(line: bytes) -> bytes:
+    """The line's first `MAX_LINE_BYTES`, or up to 3 fewer, so that no character is cut in two."""
+    ends = range(MAX_LINE_BYTES, MAX_LINE_BYTES - 4, -1)
+    begins_character = (end for end in ends if line[end] & 0xC0 != 0x80)
+    return line[: next(begins_character, MAX_LINE_BYTES)]
 
 
 def _require_text(line: bytes, name: PathLike) -> None:

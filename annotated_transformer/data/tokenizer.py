@@ -58,7 +58,8 @@ ALIKE = {
     "'": "‘’‚‛′`´ʼ‹›",
     '"': "“”„‟″«»〝〞〟",
     "-": "\u2010\u2011\u2012\u2212",
-    "": "\u00ad\u200b\u200c\u200e\u200f\u2060\ufeff",
+    # Not the joiners U+200C and U+200D, which spell words in Persian and in scripts of India.
+    "": "\u00ad\u200b\u200e\u200f\u2060\ufeff",
 }
 """What `Tokenizer.train(as_typed=True)` takes for one: apostrophes and quotation marks, hyphens,
 and characters that nobody sees."""

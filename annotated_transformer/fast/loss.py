@@ -11,6 +11,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from annotated_transformer.errors import ConfigError
+
+
+def require_targets(logits: Tensor, target_out: Tensor, name: str = "logits") -> None:
+    """Raise ConfigError unless there is one target for each position of the logits, in its place.
+
+    Flattened, the targets of another shape would be taken for those of other positions.
+    """
+    if logits.shape[:-1] != target_out.shape:
+        raise ConfigError(
+            f"{name} of shape {tuple(logits.shape)} need targets of shape "
+            f"{tuple(logits.shape[:-1])}, got {tuple(target_out.shape)}"
+        )
+
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """Per-token loss from logits, keeping one (tokens x V) array for the backward pass.
@@ -54,6 +68,7 @@ def smoothed_cross_entropy(
 
     The same sums and units. It has no second derivative.
     """
+    require_targets(logits, target_out)
     logits_NV = logits.flatten(0, -2)
     if logits_NV.dtype in (torch.float16, torch.bfloat16):
         logits_NV = logits_NV.float()
@@ -148,6 +163,7 @@ def linear_cross_entropy(
     makes all logits, with a warning, as soon as there is label smoothing. A test compares the two;
     once PyTorch's can smooth in chunks, ours may no longer be needed.
     """
+    require_targets(x, target_out, "rows")
     # 2^20 logits are 4 MB, which fit the cache; 256 rows gained too little (LOG.md, "The loss
     # of training").
     block_rows = block_rows or max(128, 2**20 // weight.size(0))

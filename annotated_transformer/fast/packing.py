@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from annotated_transformer.data.batching import copied_to
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
-
-
-def _varlen_attn(*args: Any, **options: Any) -> Any:
-    """PyTorch's kernel, imported at a call: its module loads the compiler, which takes seconds."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    return varlen_attn(*args, **options)
-
-
-varlen_attn: Any = _varlen_attn if torch.__version__ >= "2.11" else None
-"""None before PyTorch 2.11, whose kernel lacks `window_size`, by which we make it causal."""
 
 
 class Packing:
     """Takes the real positions out of a padded batch, and puts them back.
 
     Projections, feed-forward network, norms and dropout work on each position alone, so they need
-    no padding. Only attention has to know which positions belong to one sentence: a GPU's kernel is
-    told where each sentence starts; for every other kernel the rows are put back into (B, L).
+    no padding. Only attention has to know which positions belong to one sentence: for its kernel
+    the rows are put back into (B, L). (On a GPU a kernel that takes packed rows was no faster in a
+    whole step: LOG.md, "A quarter of an hour on a GPU".)
     """
 
     def __init__(self, real: Bool[Tensor, "B L"]) -> None:
@@ -43,18 +30,6 @@ class Packing:
         self.positions = real.flatten().nonzero()[:, 0]
         self.rows = torch.zeros(real.numel(), dtype=torch.long, device=real.device)
         self.rows[self.positions] = torch.arange(len(self.positions), device=real.device)
-        lengths = real.sum(dim=1)
-        self.starts = F.pad(lengths.cumsum(dim=0), (1, 0)).int()
-        """Sentence i has the rows starts[i] to starts[i + 1]."""
-        self.longest = int(lengths.max())
-
-    def to(self, device: torch.device | str) -> Packing:
-        """The same on another device."""
-        # Made on the host, which knows the real positions; to ask a GPU would be to wait for it.
-        moved = copy(self)
-        for name in ("positions", "rows", "starts"):
-            setattr(moved, name, copied_to(device, getattr(self, name)))
-        return moved
 
     @classmethod
     def where_it_pays(
@@ -92,6 +67,16 @@ def packings_where_they_pay(
     """The packing of each side, where enough of it is padding."""
     pad_id = model.config.pad_id
     return Packing.where_it_pays(source != pad_id), Packing.where_it_pays(target_in != pad_id)
+
+
+def can_pack(model: Transformer) -> bool:
+    """Whether every attention of the model reaches packed rows by an `Attend`, as ours does.
+
+    A module that a user has put in the place of one may not.
+    """
+    attentions = [layer.self_attention for layer in (*model.encoder.layers, *model.decoder.layers)]
+    attentions += [layer.cross_attention for layer in model.decoder.layers]
+    return all(type(module).forward is MultiHeadAttention.forward for module in attentions)
 
 
 def packed_decode(
@@ -141,23 +126,10 @@ def attend_packed(
 ) -> Tensor:
     """What `attention(x, memory, mask, causal)` gives where x, memory or both are packed.
 
-    The output has the rows of x; without `memory` its keys are those of x. Where both are packed
-    and a GPU has a kernel for sentences of different lengths, neither padding nor mask is made.
+    The output has the rows of x; without `memory` its keys are those of x.
     """
     memory = x if memory is None else memory
     rows = attention.W_Q(x), attention.W_K(memory), attention.W_V(memory)
-    is_plain = not attention.rotary and isinstance(attention.q_norm, nn.Identity)
-    if is_plain and packing and memory_packing and fits_kernel(attention, rows[0]):
-        heads = varlen_attn(
-            *(each.unflatten(-1, (attention.h, -1)) for each in rows),
-            packing.starts,
-            memory_packing.starts,
-            packing.longest,
-            memory_packing.longest,
-            scale=attention.scale,
-            window_size=(-1, 0) if causal else (-1, -1),
-        )
-        return attention.W_O(heads.flatten(-2))
     queries, keys, values = (
         side.unpack(each) if side else each
         for each, side in zip(rows, (packing, memory_packing, memory_packing), strict=True)
@@ -170,22 +142,6 @@ def attend_packed(
         causal,
     )
     return attention.W_O(packing.pack(heads) if packing else heads)
-
-
-def has_kernel(device: torch.device) -> bool:
-    """Whether this PyTorch and this GPU have attention for sentences of different lengths."""
-    is_here = varlen_attn is not None and device.type == "cuda"
-    return is_here and torch.cuda.get_device_properties(device).major >= 8  # Ampere
-
-
-def fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -> bool:
-    """Whether FlashAttention 2 (Dao 2023) can take these queries.
-
-    It needs 16 bits and d_k = d_v, a multiple of 8 up to 256; `varlen_attn` has no dropout.
-    """
-    d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
-    fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)
-    return fits and queries.dtype in (torch.bfloat16, torch.float16) and has_kernel(queries.device)
 
 
 @contextmanager

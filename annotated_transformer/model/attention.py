@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_transformer.errors import require
+from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.model.embedding import rotated
 
 
@@ -55,6 +55,7 @@ def attention_weights(
     >>> attention_weights(q, k, mask=torch.tensor([True, True, False, False]))
     tensor([[0.5000, 0.5000, 0.0000, 0.0000]])
     """
+    _require_boolean(mask)
     scores_LS = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
         scores_LS = scores_LS.masked_fill(~mask, -math.inf)
@@ -77,6 +78,16 @@ def scaled_dot_product_attention(
     tensor([[2.]])
     """
     return attention_weights(q, k, mask) @ v
+
+
+def _require_boolean(mask: Tensor | None) -> None:
+    # PyTorch's kernel adds a float mask to the scores, so that one of ones and zeros, as tutorials
+    # make it, would hide nothing and raise no error.
+    if mask is not None and mask.dtype != torch.bool:
+        raise ConfigError(
+            f"a mask must be boolean, True where a query may look, got {mask.dtype}: take "
+            "mask != 0 of ones and zeros, mask == 0 of a mask that is added to the scores"
+        )
 
 
 Attend = Callable[["MultiHeadAttention", Tensor], Tensor]
@@ -120,6 +131,8 @@ class MultiHeadAttention(nn.Module):
         is_divisible = bool(d_k and d_v) or d_model % h == 0
         require(is_divisible, f"d_model must be a multiple of h, got {d_model} and {h}")
         d_k = d_k or d_model // h
+        is_even = not rotary or d_k % 2 == 0
+        require(is_even, f"rotary positions turn pairs of channels: d_k must be even, got {d_k}")
         d_v = d_v or d_model // h
         self.h = h
         self.dropout = dropout
@@ -208,5 +221,6 @@ class MultiHeadAttention(nn.Module):
         """
         if not isinstance(memory, Tensor):
             return memory(self, x)  # called here, so that hooks on this module see every call
+        _require_boolean(mask)
         keys, values = self.keys_and_values(memory)
         return self.attend(x, keys, values, mask, causal)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import Activation
+from annotated_transformer.errors import require
 from annotated_transformer.model.dropout import Dropout
 
 
@@ -40,6 +41,8 @@ class PositionwiseFeedForward(nn.Module):
         self, d_model: int, d_ff: int, activation: Activation = "relu", dropout: float = 0.0
     ) -> None:
         super().__init__()
+        names = ", ".join(ACTIVATIONS)
+        require(activation in ACTIVATIONS, f"activation must be one of {names}, got {activation}")
         self.W_1 = nn.Linear(d_model, 2 * d_ff if activation == "swiglu" else d_ff)
         self.activation = ACTIVATIONS[activation]()
         self.dropout = Dropout(dropout)

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.attention import padding_mask
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask
 from annotated_transformer.model.dropout import Dropout
@@ -111,8 +112,12 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each position of `target_in`.
 
-        Position i is given the source, and the target up to i.
+        Position i is given the source, and the target up to i. Raises ConfigError for another
+        number of sources than of targets.
         """
+        if source.size(0) != target_in.size(0):  # a single row would be taken for all of the other
+            sizes = f"{source.size(0)} and {target_in.size(0)}"
+            raise ConfigError(f"source and target_in must have equally many rows, got {sizes}")
         mask = self.source_mask(source)
         return self.logits(self.decode(target_in, self.encode(source, mask), mask))
 

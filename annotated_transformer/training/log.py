@@ -130,7 +130,8 @@ class TrainingLog:
             values.append(run.scaler.scale(torch.ones((), device=run.device)))
         loss, nll, adam_steps, *scale = torch.stack(values).tolist()  # the one wait
         loss, nll = loss / run.n_tokens, nll / run.n_tokens
-        speed = (run.n_tokens - self.tokens_before) / seconds
+        n_tokens = run.n_tokens - self.tokens_before
+        speed = n_tokens / seconds if seconds > 0 else math.inf  # a clock may stand still
         record = {"loss": loss, "nll": nll, "rate": run.rate, "tokens_per_s": speed}
         shown = {"loss": f"{loss:.3f}", "rate": f"{run.rate:.1e}", "tokens/s": f"{speed:.0f}"}
         skipped = run.steps - round(adam_steps)

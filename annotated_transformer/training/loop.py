@@ -18,6 +18,7 @@ from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.data.batching import EncodedCorpus, TextPairs
 from annotated_transformer.errors import ConfigError, Terminated, require
+from annotated_transformer.files import require_writable
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training import state
 from annotated_transformer.training.epochs import Augment, TrainingPairs
@@ -64,7 +65,8 @@ def train(
     shows these figures on standard error. `resume` continues a run from its last checkpoint, on the
     same pairs with the same tokenizer, in the precision that "auto" meant where it began, and on
     the CPU ends with the weights of an uninterrupted run (unless `bpe_dropout` is on, whose draws
-    differ from process to process).
+    differ from process to process, or `train_steps` has changed under a schedule that decays
+    towards them, of which a line tells).
     `init` begins with the weights of another run. With `multiple_of`, lengths of batches are
     rounded up to a multiple of it (1: not at all) wherever the run is; else on a GPU alone, to 8.
 
@@ -227,6 +229,7 @@ def kept_from_others(directory: str | Path, processes: Processes) -> Iterator[No
     lock = FileLock(path)
 
     def acquire() -> bytes:
+        require_writable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(blocking=False)

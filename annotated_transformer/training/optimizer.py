@@ -21,12 +21,14 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int, factor: float
 
     The paper's factor is 1. The rate of the first update is that of step 1. It rises linearly for
     `warmup_steps` updates, peaks there, and falls with the inverse square root. Raises ConfigError
-    for a step below 1.
+    for a step or `warmup_steps` below 1.
 
     >>> round(noam_learning_rate(step=4000, d_model=512, warmup_steps=4000), 7)
     0.0006988
     """
     require(step >= 1, f"steps are counted from 1, got {step}")
+    require(warmup_steps >= 1, f"warmup_steps must be at least 1, got {warmup_steps}")
+    require(d_model >= 1, f"d_model must be at least 1, got {d_model}")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
@@ -159,7 +161,11 @@ class Muon(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         (group,) = self.param_groups
-        for shape, matrices in self.by_shape.items():
+        for shape, of_shape in self.by_shape.items():
+            # A frozen matrix has no gradient and stays as it is, without weight decay too.
+            matrices = [matrix for matrix in of_shape if matrix.grad is not None]
+            if not matrices:
+                continue
             gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
             states = [self.state[matrix] for matrix in matrices]
             moving = [state["exp_avg"] for state in states]

@@ -20,8 +20,8 @@ from annotated_transformer.data.batching import Batch, PairStore, TokenPair, tok
 from annotated_transformer.errors import naming_lack_of_memory, require
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
-    Packing,
     Packings,
+    can_pack,
     packed_decode,
     packings_where_they_pay,
     without_cudnn_attention,
@@ -82,11 +82,12 @@ class TrainingRun:
 
     `training.state` saves and restores it.
 
-    `packing` says whether padding is left out of what is computed: "auto" does so where it pays, on
-    a CPU without `compile`; "on" and "off" decide it. The values are the same, save for what
-    dropout draws. `steps` counts attempted steps: the rate, the log, checkpoints and the end of a
-    run go by it, so that with Adam the host never waits for a GPU to say whether float16
-    overflowed. Adam counts the steps that it made; the difference is the number of skipped ones.
+    `packing` says whether padding is left out of what is computed, where it pays, on a CPU: "auto"
+    does so without `compile`, "on" with it as well. The values are the same, save for what dropout
+    draws. A model whose attention a user has replaced stays padded. `steps` counts attempted steps:
+    the rate, the log, checkpoints and the end of a run go by it, so that with Adam the host never
+    waits for a GPU to say whether float16 overflowed. Adam counts the steps that it made; the
+    difference is the number of skipped ones.
 
     With `processes` of `distributed.processes` this is one of several processes of the same run:
     all are given the same batches, and each takes its share.
@@ -112,6 +113,8 @@ class TrainingRun:
         Raises ConfigError for settings that do not go with several processes.
         """
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
+        is_cpu = torch.device(device).type == "cpu"
+        require(packing != "on" or is_cpu, f"packing=on is for a CPU, got {device}: leave it out")
         require_parallel(config, processes)
         torch.manual_seed(config.seed)
         self.processes = processes
@@ -125,7 +128,6 @@ class TrainingRun:
         processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
-        # On an H200 it brought nothing (LOG.md, "A quarter of an hour on a GPU").
         self.packs = packing == "on" or packing == "auto" and self.on_eager_cpu
         # Blocks suit a CPU's cache. A compiled step keeps the logits once, in 16 bits (LOG.md, "The
         # loss of training").
@@ -154,20 +156,8 @@ class TrainingRun:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step (equation 3).
-
-        Without a warm-up it is at its peak from the start.
-        """
-        config = self.config
-        n = config.warmup_steps
-        d_model = self.model.config.d_model
-        if config.schedule == "noam":
-            step = self.steps if config.warm_up else max(self.steps, n)
-            return noam_learning_rate(step, d_model, n, config.lr_factor)
-        # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
-        peak = noam_learning_rate(n, d_model, n, config.lr_factor)
-        rise = n if config.warm_up else 1
-        return stable_learning_rate(self.steps, config.train_steps, peak, rise, config.decay_share)
+        """The learning rate of the last step."""
+        return rate_of_step(self.steps, self.config, self.model.config.d_model)
 
     def batches(
         self, epoch_pairs: Callable[[int], PairStore | Sequence[TokenPair]]
@@ -209,8 +199,9 @@ class TrainingRun:
         Returns their summed loss, nll, and number of tokens. The rate is set before the step, and
         the first step is step 1 (section 5.3). In float16 the loss is scaled, and a step whose
         gradients overflow changes neither weights nor Adam's state. Raises ConfigError where memory
-        runs out, with the largest batch and what to lower.
+        runs out, with the largest batch and what to lower, and for no batch.
         """
+        require(bool(batches), "a step needs at least one batch, got none")
         with naming_lack_of_memory(partial(_for_the_largest_of, batches, self.config)):
             n_tokens = sum(batch.n_tokens for batch in batches)
             sums = torch.zeros(2, device=self.device)
@@ -246,22 +237,31 @@ class TrainingRun:
     def packings_of(self, batch: Batch) -> Packings | None:
         """The packings of a batch, or None for one that stays padded.
 
-        They are made on the host, where the batch is: to ask a GPU where the padding is would be to
-        wait for it, and a compiled graph cannot ask.
+        They are made outside of the compiled graph, which cannot ask where the padding is.
         """
-        if not self.packs:
+        if not (self.packs and can_pack(self.model)):
             return None
-        if self.on_eager_cpu:
-            return packings_where_they_pay(self.model, batch.source, batch.target_in)
-        pad_id = self.model.config.pad_id
-        device = self.device
-        source, target = Packing(batch.source != pad_id), Packing(batch.target_in != pad_id)
-        return source.to(device), target.to(device)
+        return packings_where_they_pay(self.model, batch.source, batch.target_in)
 
     def adam_steps(self) -> Tensor:
         """The number of steps that Adam has made, on the device; all parameters count the same."""
         states = self.optimizer.state.values()
         return next((state["step"] for state in states), torch.zeros((), device=self.device))
+
+
+def rate_of_step(step: int, config: TrainConfig, d_model: int) -> float:
+    """The learning rate of a step (equation 3, or `config.schedule`).
+
+    Without a warm-up it is at its peak from the start.
+    """
+    n = config.warmup_steps
+    if config.schedule == "noam":
+        counted = step if config.warm_up else max(step, n)
+        return noam_learning_rate(counted, d_model, n, config.lr_factor)
+    # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
+    peak = noam_learning_rate(n, d_model, n, config.lr_factor)
+    rise = n if config.warm_up else 1
+    return stable_learning_rate(step, config.train_steps, peak, rise, config.decay_share)
 
 
 def _for_the_largest_of(batches: list[Batch], config: TrainConfig) -> str:

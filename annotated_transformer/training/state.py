@@ -24,7 +24,7 @@ from annotated_transformer.errors import (
 from annotated_transformer.files import flush_to_disk
 from annotated_transformer.training.optimizer import resolved_precision
 from annotated_transformer.training.processes import Processes
-from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.run import TrainingRun, rate_of_step
 from annotated_transformer.training.state_checks import (
     from_json,
     moments,
@@ -230,6 +230,8 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     except RuntimeError:
         raise DamagedFileError(f"{path} is damaged: {name} is no random state") from None
     run.steps = run.saved_steps = counters["step"]
+    if run.processes.is_first:
+        _say_if_replanned(run, out, train_config)
     run.position = run.epoch, run.n_batches = counters["epoch"], counters["n_batches"]
     run.multiple_of = counters.get("multiple_of", 1)
     run.n_tokens = counters.get("n_tokens", 0)
@@ -237,6 +239,19 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     run.processes.wait()  # until all have read it
     if run.processes.is_first:
         _set_aside(out, path, run.steps)
+
+
+def _say_if_replanned(run: TrainingRun, out: Path, stored: TrainConfig) -> None:
+    """Say so where another `train_steps` moves the schedule's decay, and with it the rate."""
+    plans = stored, run.config
+    before, after = (rate_of_step(run.steps, c, run.model.config.d_model) for c in plans)
+    if before != after:
+        now = run.config.train_steps
+        say(
+            f"{out} was planned for {stored.train_steps:,} steps, and its rate at step "
+            f"{run.steps:,} was {before:.2g}: for {now:,} steps it is {after:.2g} there, so that "
+            "the weights will be those of neither plan in one run"
+        )
 
 
 def _set_aside(out: Path, path: Path, step: int) -> None:

@@ -394,18 +394,16 @@ def test_gzip_is_translated_as_text_is(capsys, directory, files, tmp_path, monke
     [
         ("Straße\n".encode("utf-16"), "in is not UTF-8 text: it looks like UTF-16"),
         (b"tea\rbad\r", "in has lines that end in CR alone"),
-        (b"tea\n" + b"bad " * 300_000, "in, line 2 has more than 1,048,576 bytes"),
-        (gzip.compress(b"tea\n")[:-9], "in is a damaged gzip file"),
+        (gzip.compress(b"tea\n")[:9], "in is a damaged gzip file"),
     ],
-    ids=["UTF-16", "CR", "long", "cut"],
+    ids=["UTF-16", "CR", "cut"],
 )
 def test_what_is_no_text_to_translate_is_one_line(capsys, directory, tmp_path, content, words):
     (tmp_path / "in").write_bytes(content)
     (tmp_path / "out").write_bytes(b"of yesterday")
     files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     assert words in refused(capsys, "translate", directory, *files)
-    is_streamed = "line 2" in words  # by then a line is written
-    assert (tmp_path / "out").read_bytes() == b"of yesterday" or is_streamed
+    assert (tmp_path / "out").read_bytes() == b"of yesterday"
 
 
 @pytest.mark.slow

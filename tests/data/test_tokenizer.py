@@ -271,6 +271,12 @@ def test_marks_that_look_alike_are_read_as_one(as_typed, text, read):
     assert as_typed.decode(as_typed.encode(text)) == read
 
 
+@pytest.mark.parametrize("word", ["می\u200cخواهم", "क्\u200dष"])
+def test_joiners_that_spell_a_word_are_kept(as_typed, word):
+    """In Persian the zero-width non-joiner stands within words: without it they are misspelt."""
+    assert as_typed.decode(as_typed.encode(word)) == word
+
+
 def test_otherwise_what_is_typed_is_changed_as_nfkc_changes_it(as_typed, tokenizer):
     for text in COMPATIBILITY + SENTENCES:
         assert as_typed.decode(as_typed.encode(text)) == tokenizer.decode(tokenizer.encode(text))

@@ -1,17 +1,14 @@
 """Packed batches: the same values and gradients as padded ones."""
 
 from copy import deepcopy
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from annotated_transformer import ModelConfig, Transformer
+from annotated_transformer import ModelConfig, TrainConfig, TrainingRun, Transformer
 from annotated_transformer.data.batching import make_batch
-from annotated_transformer.fast import packing
 from annotated_transformer.fast.loss import linear_cross_entropy
 from annotated_transformer.fast.packing import Packing, packed_decode
-from annotated_transformer.model.attention import causal_mask, scaled_dot_product_attention
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 
 REAL = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
@@ -24,17 +21,6 @@ def test_packing_takes_the_real_positions_and_puts_them_back():
     assert packed.tolist() == x[REAL].tolist()
     assert packing.unpack(packed)[REAL].tolist() == packed.tolist()
     assert packing.unpack(packed)[0, 2].tolist() == packed[0].tolist()  # padding is finite
-
-
-def test_packing_knows_where_sentences_start_on_every_device():
-    packing = Packing(REAL)
-    assert packing.starts.tolist() == [0, 2, 3, 6] and packing.longest == 3
-    assert packing.starts.dtype == torch.int32  # the kernel's
-    moved = packing.to("meta")
-    assert {moved.positions.device, moved.rows.device, moved.starts.device} == {
-        torch.device("meta")
-    }
-    assert moved.shape == REAL.shape and packing.starts.device.type == "cpu"
 
 
 @pytest.mark.parametrize("n_padding, is_packed", [(0, False), (4, False), (5, True)])
@@ -83,55 +69,6 @@ def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, 
     assert_alike(packed, padded, model)
 
 
-def one_sentence_at_a_time(
-    queries, keys, values, starts, memory_starts, *longest, scale, window_size
-):
-    """What `varlen_attn` computes on a GPU, by equation 1."""
-    assert scale is None and window_size in [(-1, -1), (-1, 0)]
-    assert longest == (starts.diff().max(), memory_starts.diff().max())
-    found = []
-    for (a, b), (c, d) in zip(starts.unfold(0, 2, 1), memory_starts.unfold(0, 2, 1), strict=True):
-        q, k, v = (rows.transpose(0, 1) for rows in (queries[a:b], keys[c:d], values[c:d]))
-        mask = causal_mask(int(b - a))[0] if window_size == (-1, 0) else None
-        found.append(scaled_dot_product_attention(q, k, v, mask).transpose(0, 1))
-    return torch.cat(found)
-
-
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_a_kernel_for_different_lengths_gets_what_it_needs(lengths, monkeypatch):
-    model, batch = model_and_batch(lengths)
-    padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
-    calls = []
-    kernel = lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw)  # noqa: E731
-    monkeypatch.setattr(packing, "varlen_attn", kernel)
-    monkeypatch.setattr(packing, "fits_kernel", lambda attention, queries: True)
-    packings = Packing(batch.source != 0), Packing(batch.target_in != 0)
-    x, positions = packed_decode(model, *batch[:2], packings)
-    packed = label_smoothed_cross_entropy(model.logits(x), batch.target_out.flatten()[positions])
-    assert len(calls) == 6 and len(x) == batch.n_tokens
-    assert_alike(packed, padded, model)
-
-
-def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
-    def fits(dtype=torch.bfloat16, **changes):
-        model = Transformer(ModelConfig(40, N=1, d_model=32, d_ff=32, h=4, **changes))
-        attention = model.encoder.layers[0].self_attention
-        return packing.fits_kernel(attention, torch.zeros(3, 32, dtype=dtype))
-
-    assert not fits() and not packing.has_kernel(torch.device("cpu"))
-    monkeypatch.setattr(packing, "has_kernel", lambda device: True)
-    assert fits() and fits(torch.float16) and fits(d_k=256, d_v=256)
-    others = {"d_k": 16}, {"d_k": 4, "d_v": 4}, {"d_k": 264, "d_v": 264}, {"attention_dropout": 0.1}
-    assert not fits(torch.float32) and not any(fits(**changes) for changes in others)
-
-
-@pytest.mark.parametrize("major, has", [(7, False), (8, True), (9, True)])
-def test_the_kernel_is_for_ampere_and_newer(major, has, monkeypatch):
-    properties = SimpleNamespace(major=major)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    assert packing.has_kernel(torch.device("cuda")) == (has and packing.varlen_attn is not None)
-
-
 def test_rows_of_padding_are_not_computed():
     model = Transformer(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4))
     seen = []
@@ -172,3 +109,23 @@ def test_the_fast_path_is_as_exact_as_the_plain_one(norm):
     assert (fast - exact).norm() < 1e-5 * exact.norm()
     plain, fast = (gradients(model, batch, fast, dtype=torch.bfloat16) for fast in (False, True))
     assert 1e-4 * exact.norm() < (fast - exact).norm() < 1.2 * (plain - exact).norm()
+
+
+def test_a_model_with_a_strangers_attention_is_not_packed():
+    """Such a module need not know the functions that reach packed rows."""
+
+    class Strangers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+
+        def forward(self, x, memory, mask=None, causal=False):
+            padding = None if mask is None else ~mask[:, 0, 0]
+            return self.inner(x, memory, memory, key_padding_mask=padding)[0]
+
+    run = TrainingRun(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4), TrainConfig())
+    batch = batch_of(LENGTHS["both sides"])
+    assert run.packings_of(batch) is not None
+    run.model.encoder.layers[0].self_attention = Strangers()
+    run.step([batch])
+    assert run.packings_of(batch) is None

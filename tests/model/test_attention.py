@@ -1,3 +1,4 @@
+import inspect
 import math
 
 import pytest
@@ -146,6 +147,24 @@ def test_attention_dropout_is_an_option_for_training():
     assert torch.equal(paper(x, x), paper(x, x))
     assert not torch.equal(dropping(x, x), dropping(x, x))
     assert_close(dropping.eval()(x, x), paper(x, x))
+
+
+def test_a_mask_of_numbers_is_refused():
+    """PyTorch's kernel would add ones and zeros to the scores, and so hide nothing."""
+    x = random(B, L, D)
+    attention = random_attention()
+    for number_mask in (torch.ones(L, L).tril(), torch.ones(L, L, dtype=torch.int64).tril()):
+        for attend in (
+            lambda mask: inspect.unwrap(MultiHeadAttention.forward)(attention, x, x, mask),
+            lambda mask: inspect.unwrap(attention_weights)(x, x, mask),
+        ):
+            with pytest.raises(ConfigError, match=f"a mask must be boolean.*{number_mask.dtype}"):
+                attend(number_mask)
+
+
+def test_rotary_heads_are_of_even_width():
+    with pytest.raises(ConfigError, match="rotary.*d_k must be even, got 3"):
+        MultiHeadAttention(6, 2, rotary=True)
 
 
 def test_heads_must_divide_the_width_where_theirs_is_not_given():

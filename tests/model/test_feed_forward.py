@@ -1,8 +1,11 @@
+import inspect
+
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 
 B, L, D, D_FF = 2, 7, 4, 6
@@ -52,3 +55,10 @@ def test_inner_dropout_is_an_option_for_training():
     assert torch.equal(paper(x), paper(x))
     assert not torch.equal(dropping(x), dropping(x))
     assert_close(dropping.eval()(x), paper(x))
+
+
+def test_an_unknown_activation_is_answered_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="one of relu, gelu, silu, swiglu, got swish"):
+        inspect.unwrap(PositionwiseFeedForward.__init__)(
+            PositionwiseFeedForward.__new__(PositionwiseFeedForward), D, D_FF, "swish"
+        )

@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -342,3 +344,10 @@ def test_jupyter_shows_the_parameters_of_each_part():
     assert "positions</th>" not in shown.partition("ModelConfig")[0]  # which has none
     assert model.config._repr_html_() in shown
     assert repr(model).startswith("Transformer(\n")
+
+
+@pytest.mark.parametrize(("n_sources", "n_targets"), [(1, 3), (3, 1)])
+def test_one_row_is_not_taken_for_all_rows_of_the_other_side(n_sources, n_targets):
+    source, target_in = torch.ones(n_sources, S).long(), torch.ones(n_targets, T).long()
+    with pytest.raises(ConfigError, match=f"equally many rows, got {n_sources} and {n_targets}"):
+        inspect.unwrap(Transformer.forward)(small_model(), source, target_in)

@@ -22,7 +22,6 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.evaluation import bleu, bleu_counts
 from annotated_transformer.decoding.search import beam_search, greedy_search
 from annotated_transformer.errors import ConfigError, Terminated
-from annotated_transformer.fast import packing
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training import (
@@ -152,15 +151,13 @@ def test_a_step_on_a_cpu_computes_the_real_positions_alone(packing):
     assert rows == ([2 * 13, 2 * 10] if packing == "off" else [4 + 13, 10 + 3])
 
 
-@pytest.mark.parametrize("choice", ["off", "on"])
-def test_a_step_on_a_gpu_waits_for_no_value(choice, monkeypatch):
+def test_a_step_on_a_gpu_waits_for_no_value(monkeypatch):
     """On the device "meta" tensors have shapes and no values: what asks for one,
     or mixes devices, raises."""
     # Which does not know that device.
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(packing, "fits_kernel", lambda *_: packing.varlen_attn is not None)
     model_config, train_config = toy_run_config(clip_norm=1.0)
-    run = TrainingRun(model_config, train_config, "meta", choice)
+    run = TrainingRun(model_config, train_config, "meta")
     # A fused Adam, which is told on the device what to skip, is not for that one.
     run.optimizer = torch.optim.SGD(run.model.parameters())
     run.scaler = torch.amp.GradScaler(enabled=False)
@@ -893,25 +890,19 @@ def backward_that_fills_in(model, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packs", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(
     ("precision", "capability"), [("fp32", (8, 0)), ("bf16", (9, 0)), ("fp16", (7, 5))]
 )
 def test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone(
-    tmp_path, monkeypatch, attended, precision, capability, packs
+    tmp_path, monkeypatch, attended, precision, capability
 ):
     batches = [make_batch(random_pairs(seed, 8), multiple_of=8) for seed in (1, 2)]
-    of_host = {
-        id(b): [packing.Packing(ids != 0) for ids in (b.source, b.target_in)] for b in batches
-    }
     cudnn = torch.backends.cuda.cudnn_sdp_enabled()
     with fake_cuda(capability) as waits:
         model_config, train_config = toy_run_config(precision="auto", clip_norm=1.0)
         if precision == "fp32":
             train_config = train_config.replace(precision="fp32")
-        r = TrainingRun(model_config, train_config, "cuda", "on" if packs else "off")
-        if packs:
-            r.packings_of = lambda batch: tuple(p.to(r.device) for p in of_host[id(batch)])
+        r = TrainingRun(model_config, train_config, "cuda")
         backward_that_fills_in(r.model, monkeypatch)
         with training.TrainingLog(r, tmp_path, None, progress=False) as lines:
             waits.clear()
@@ -924,7 +915,7 @@ def test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone(
         assert waits == ["copy to the host"]
     assert torch.backends.cuda.cudnn_sdp_enabled() == cudnn
     half = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    assert set(attended) <= {(half, False)} and (attended or packs)
+    assert set(attended) <= {(half, False)} and attended
     assert set(log(tmp_path)[0]) >= ({"skipped", "scale"} if precision == "fp16" else {"loss"})
 
 

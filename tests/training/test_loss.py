@@ -1,3 +1,4 @@
+import inspect
 import math
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 
@@ -39,6 +41,22 @@ def test_value_and_gradient_equal_pytorchs_cross_entropy(loss_of, dtype, toleran
     loss.backward()
     expected.backward()
     assert_close(ours.grad, theirs.grad, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(T, B), (B * T,), (1, T), (B, T, 1)])
+@BOTH
+def test_targets_of_other_positions_are_refused_by_their_shapes(loss_of, shape):
+    targets = torch.ones(shape, dtype=torch.int64)
+    with pytest.raises(ConfigError) as refused:
+        inspect.unwrap(loss_of)(random_logits(), targets)
+    assert f"logits of shape {(B, T, V)}" in str(refused.value)
+    assert str(refused.value).endswith(f"got {shape}")
+
+
+def test_the_loss_in_blocks_refuses_targets_of_other_positions():
+    x, weight = torch.randn(B, T, 4), torch.randn(V, 4)
+    with pytest.raises(ConfigError, match=r"rows of shape \(2, 6, 4\) .* got \(6, 2\)"):
+        inspect.unwrap(linear_cross_entropy)(x, weight, TARGET.T)
 
 
 @BOTH

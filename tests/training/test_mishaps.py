@@ -1,6 +1,8 @@
 """Every way a run can end, short of a kill: what is left, and what is said."""
 
 import json
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.training import log as training_log
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from same_run import assert_same_run
 from toys import run, text_pairs, toy_run_config
@@ -208,3 +211,19 @@ def test_a_log_has_no_line_twice_none_invalid_and_none_missing(tmp_path):
     run(tmp_path / "run", resume=True, **changes)
     steps = [record["step"] for record in log(tmp_path / "run")]
     assert sorted(steps) == list(range(1, 13)) and len(steps) == 12
+
+
+@pytest.mark.parametrize("ticks", [0.0, -1.0])
+def test_a_clock_that_stands_still_ends_no_run(tmp_path, monkeypatch, ticks):
+    clock = SimpleNamespace(perf_counter=lambda: next(times))
+    times = (ticks * n for n in count())
+    monkeypatch.setattr(training_log, "time", clock)
+    run(tmp_path, train_steps=2, log_every=1)
+    assert [record["tokens_per_s"] for record in log(tmp_path)] == [None, None]
+
+
+def test_a_directory_that_is_a_link_to_nothing_is_named_with_its_cure(tmp_path):
+    out = tmp_path / "out"
+    out.symlink_to(tmp_path / "gone")
+    with pytest.raises(ConfigError, match="out is a link to nothing, remove it"):
+        run(out)

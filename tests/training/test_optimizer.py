@@ -1,11 +1,14 @@
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.optimizer import make_adam, make_optimizer, noam_learning_rate
 from annotated_transformer.training.run import TrainingRun
+from toys import SMALL
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,12 @@ def test_rate_rises_linearly_to_its_peak_and_falls():
 def test_there_is_no_step_0():
     with pytest.raises(ConfigError, match="steps are counted from 1, got 0"):
         noam_learning_rate(0, 512, 4000)
+
+
+@pytest.mark.parametrize(("name", "value"), [("d_model", 0), ("warmup_steps", 0)])
+def test_equation_3_divides_by_no_zero(name, value):
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        noam_learning_rate(**{"step": 1, "d_model": 512, "warmup_steps": 4000, name: value})
 
 
 def test_adam_by_hand():
@@ -68,6 +77,30 @@ def test_adam_has_every_parameter_once_and_waits_for_its_rate():
     assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
     expected = {"lr": 0.0, "betas": (0.8, 0.98), "eps": 1e-7, "weight_decay": 0}
     assert group.items() >= expected.items()
+
+
+@pytest.mark.parametrize("frozen", ["encoder.", "encoder.layers.0.self_attention.W_Q", "decoder."])
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+def test_what_is_frozen_stays_and_the_rest_moves_as_without_it(name, frozen):
+    """Weight decay does not reach it either."""
+    config = TrainConfig(optimizer=name, weight_decay=0.0 if name == "adam" else 0.1)
+    moved = []
+    for freezes in (False, True):
+        model = Transformer(ModelConfig(**SMALL))
+        torch.manual_seed(4)
+        gradients = {n: torch.randn_like(p) for n, p in model.named_parameters()}
+        for n, parameter in model.named_parameters():
+            parameter.data.fill_(0.5)
+            parameter.grad = None if freezes and n.startswith(frozen) else gradients[n]
+        optimizer = make_optimizer(model, config)
+        optimizer.param_groups[0]["lr"] = 0.01
+        optimizer.step()
+        moved.append(dict(model.named_parameters()))
+    whole, partly = moved
+    for n, parameter in partly.items():
+        expected = torch.full_like(parameter, 0.5) if n.startswith(frozen) else whole[n]
+        assert_close(parameter, expected, rtol=1e-6, atol=1e-6)
+        assert n.startswith(frozen) == bool((parameter == 0.5).all())
 
 
 def test_adamw_is_pytorchs():

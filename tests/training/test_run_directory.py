@@ -11,6 +11,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_tensors, save_weights
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.training.log import read_log
 from toys import run as toy_run, small_model, toy_run_config, toy_tokenizer
 
 MODEL, _ = toy_run_config()
@@ -86,8 +87,9 @@ def test_a_run_that_was_validated_had_a_state_once(tmp_path):
 
 @pytest.mark.parametrize("n_written", range(5))
 def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
-    """Whatever it had written by then; nobody's own file goes with it."""
-    begun(tmp_path)
+    """Whatever it had written by then, which is moved; nobody's own file goes with it."""
+    run = tmp_path / "run"
+    begun(run)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     written = [
@@ -97,11 +99,29 @@ def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
     ][: n_written + 1]  # fmt: skip
     own = "checkpoints/step-best.safetensors"
     for name in (*written, own):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    checkpoint.begin_run(tmp_path)
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_bytes(b"")
+    checkpoint.begin_run(run)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {"config.json", "tokenizer.model", own}
+    moved = {"config.json", "tokenizer.model", *written} - {written[1] if n_written else ""}
+    assert left == {f"run/{own}", *(f"run.before-1/{name}" for name in moved)}
+
+
+def test_a_finished_run_whose_state_was_removed_is_moved_and_named(tmp_path, capsys):
+    """Without validation it looks like one that was killed in its first save."""
+    out = tmp_path / "run"
+    finished = []
+    for n in range(3):
+        toy_run(out, train_steps=1, seed=n)
+        is_told = f"without a state to resume from: moved to {out}.before-{n}"
+        assert (is_told in capsys.readouterr().err) == (n > 0)
+        (out / "training.safetensors").unlink()
+        finished.append((out / "model.safetensors").read_bytes())
+    for n in (1, 2):
+        before = tmp_path / f"run.before-{n}"
+        assert (before / "model.safetensors").read_bytes() == finished[n - 1]
+        assert checkpoint.load_model(before)[0].config == MODEL
+        assert read_log(before)[-1]["step"] == 1
 
 
 def test_a_file_of_ones_own_is_no_checkpoint_of_the_run(run):

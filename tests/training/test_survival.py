@@ -19,6 +19,7 @@ from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.training import run as training_run
+from annotated_transformer.training.log import read_log
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state import newest_state
 from same_run import assert_same_run
@@ -294,3 +295,21 @@ def test_a_state_is_never_older_than_its_log(tmp_path, monkeypatch):
     assert order == ["log.jsonl", "step-N.safetensors", "model.safetensors", STATE]
     assert saved_step(tmp_path / "run") == 3
     assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "then", "is_told"),
+    [("wsd", 8, 12, True), ("wsd", 3, 12, False), ("wsd", 12, 12, False), ("noam", 8, 12, False)],
+)
+def test_a_plan_whose_rate_had_begun_to_fall_is_named(
+    tmp_path, capsys, schedule, first, then, is_told
+):
+    """Of 8 steps the last 2 decay, so the rate at the end is half of the peak."""
+    settings = {"schedule": schedule, "decay_share": 0.25, "warmup_steps": 4}
+    run(tmp_path / "run", train_steps=first, **settings)
+    run(tmp_path / "run", train_steps=then, resume=True, **settings)
+    rates = [record["rate"] for record in read_log(tmp_path / "run") if "rate" in record]
+    line = f"was planned for 8 steps, and its rate at step 8 was {max(rates) / 2:.2g}"
+    told = capsys.readouterr().err
+    assert ("was planned for" in told) == is_told
+    assert (line in told) == is_told

@@ -20,10 +20,12 @@ SPACE = "\u2581"
 NORMAL, USER_DEFINED = 1, 4  # types of piece
 NFKC: list[dict[str, Any]] = [{"type": "NFKC"}]
 AS_TYPED: list[dict[str, Any]] = [
-    {"type": "Replace", "pattern": {"Regex": f"[{alike}]"}, "content": one}
-    for one, alike in ALIKE.items()
+    {"type": "Replace", "pattern": {"Regex": f"[{alike}]"}, "content": normal}
+    for normal, alike in ALIKE.items()
 ]
 NORMALIZERS = {"nfkc": NFKC, "identity": [], "as_typed": AS_TYPED + NFKC}
+NON_JOINER = "\u200c"
+NO_NON_JOINER = {"type": "Replace", "pattern": {"String": NON_JOINER}, "content": ""}
 
 
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str, Any]]:
@@ -56,6 +58,9 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str
         for before, after in ((" ", SPACE), (SPACE, " "))
     )
     normalizers = [*NORMALIZERS[rule], {"type": "Prepend", "prepend": SPACE}, to_mark]
+    # `Tokenizer.train(as_typed=True)` has kept it only since November 2026.
+    if NON_JOINER not in tokenizer.decode(tokenizer.encode(f"a{NON_JOINER}b")):
+        normalizers.insert(0, NO_NON_JOINER)
     strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     decoders = [to_space, {"type": "ByteFallback"}, {"type": "Fuse"}, strip]
     texts = [{"Sequence": {"id": side, "type_id": 0}} for side in "AB"]
