@@ -31,6 +31,8 @@ CHECKSUM = "file_sha256"
 the other."""
 CHECKSUM_PLACEHOLDER = "0" * 64
 """Stands for the checksum in the header while the checksum is computed."""
+FORMAT = "format"
+"""A metadata key without which transformers 4 refuses a file. Its value there is "pt"."""
 MODEL, TOKENIZER = "model", "tokenizer"
 """Metadata keys of the model's settings and of the vocabulary's digest.
 
@@ -53,16 +55,21 @@ def save_tensors(
     from safetensors.torch import save_file
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One entry for all metadata: safetensors writes several in an order that is drawn at random.
+    # safetensors writes several metadata entries in an order that is drawn at random. So it gets
+    # one, whose key becomes two entries when its quotation marks are replaced in the file.
     entry = f"{CHECKSUM}:{CHECKSUM_PLACEHOLDER}{json.dumps(dict(metadata or {}))}"
+    keys = f"{FORMAT}':'pt','{CHECKSUM}"
 
     def write(temporary: Path) -> None:
         try:
-            save_file(contiguous, temporary, {CHECKSUM: entry})
+            save_file(contiguous, temporary, {keys: entry})
         except SafetensorError as error:
             raise ConfigError(f"cannot write {path}: {error}") from None
-        _, checksum, place = _checksums(temporary)
         with temporary.open("rb+") as file:
+            header = _header(temporary)
+            file.write(header.replace(keys.encode(), keys.replace("'", '"').encode(), 1))
+            file.flush()
+            _, checksum, place = _checksums(temporary)
             file.seek(place)
             file.write(checksum.encode())
 
@@ -139,6 +146,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 def _metadata(file: Any, path: Path) -> dict[str, str]:
     """The metadata of an open file, whose earlier versions have a key of safetensors for each."""
     metadata: dict[str, str] = dict(file.metadata() or {})
+    metadata.pop(FORMAT, None)
     text = metadata.pop(CHECKSUM, "").removeprefix(f"{CHECKSUM}:")[len(CHECKSUM_PLACEHOLDER) :]
     try:
         joined = json.loads(text or "{}")

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import sentencepiece
 import torch
+from safetensors import safe_open
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint import directory as checkpoint
@@ -76,6 +77,19 @@ def test_the_way_back_is_bit_for_bit(tmp_path, changes):
     assert tokenizer.model_bytes == toy_tokenizer().model_bytes
     assert checkpoint.read_config(tmp_path / "back") == checkpoint.read_config(tmp_path / "ours")
     assert Translator.from_checkpoint(tmp_path / "back").translate(["tea"], max_extra=2)
+
+
+def test_what_stands_beside_the_weights_is_what_other_programs_ask_for(tmp_path):
+    theirs = exported(tmp_path)
+    with safe_open(theirs / "model.safetensors", "pt") as file:
+        assert file.metadata()["format"] == "pt"  # else transformers 4 refuses it
+    generation = json.loads((theirs / "generation_config.json").read_text())
+    del generation["max_length"]
+    assert generation == {
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+        "forced_eos_token_id": None, "num_beams": 4, "length_penalty": 0.6,
+        "early_stopping": "never",
+    }  # fmt: skip
 
 
 def test_a_card_says_what_the_checkpoint_knows(tmp_path):
