@@ -155,16 +155,13 @@ def trained_weights(
 ) -> dict[str, Tensor]:
     """The weights in a checkpoint directory by their names, in float32.
 
-    Raises ConfigError when they were trained with other settings or another tokenizer, and when a
-    value is not finite.
+    Raises ConfigError when they were trained with other settings or another tokenizer, and where
+    `weights.as_float32` does.
     """
     path = Path(directory) / "model.safetensors"
     stored, metadata = weights.load_tensors(path)
     weights.require_belongs(metadata, config, tokenizer.sha256, path)
-    tensors = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
-    wrong = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
-    require(not wrong, f"{path} has values that are not finite, in {', '.join(wrong[:3])}")
-    return tensors
+    return weights.as_float32(stored, path)
 
 
 def step_checkpoints(directory: str | Path) -> list[Path]:

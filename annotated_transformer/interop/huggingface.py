@@ -68,7 +68,7 @@ def export_checkpoint(
     words = {"tokenizer.model": tokenizer.model_bytes, **marian_files(tokenizer.model_bytes)}
     length = config.max_len if config.positions == "learned" else LAST
     written: dict[str, dict[str, Any]] = {
-        "config.json": {**_config(config, length, dtype), OURS: {**stored, "dtype": dtype}},
+        "config.json": {**their_config(config, length, dtype), OURS: {**stored, "dtype": dtype}},
         "generation_config.json": _generation(config, length),
         **tokenizer_files(tokenizer, length),
     }
@@ -127,7 +127,8 @@ def require_home(config: ModelConfig) -> None:
         require(holds, f"Hugging Face has no model with {rule}")
 
 
-def _config(config: ModelConfig, length: int, dtype: str) -> dict[str, Any]:
+def their_config(config: ModelConfig, length: int, dtype: str) -> dict[str, Any]:
+    """Their config.json of a model whose table of positions has `length` rows."""
     model_type, name = CLASSES[config.norm]
     both = {"layers": config.N, "attention_heads": config.h, "ffn_dim": config.d_ff}
     return {

@@ -14,7 +14,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.command_line import entry_point as cli
-from annotated_transformer.config import PAD_ID
+from annotated_transformer.config import PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.interop import our_own
 from annotated_transformer.interop.huggingface import FILES, export_checkpoint
@@ -207,6 +207,21 @@ def test_a_marian_model_becomes_ours_with_a_row_more(tmp_path):
     assert Translator.from_checkpoint(tmp_path / "back").translate([text], max_extra=2)
 
 
+def test_a_language_at_the_beginning_is_one_piece_known_or_not(tmp_path):
+    """transformers does the same; tests/readers compares the two."""
+    _, theirs = from_elsewhere(tmp_path)
+    import_checkpoint(theirs, tmp_path / "back")
+    _, tokenizer = load_model(tmp_path / "back")
+    unknown, tea = tokenizer.encode(">>xyz<<"), tokenizer.encode("tea")
+    assert unknown == [UNK_ID]
+    assert tokenizer.encode(">>xyz<<tea") == [UNK_ID, *tea]
+    library = sentencepiece.SentencePieceProcessor(model_proto=toy_tokenizer().model_bytes)
+    names = tokenizer.pieces(range(tokenizer.vocab_size))
+    for text in (">> tea", ">tea", ">", "<< tea", "a >>xyz<< b"):
+        pieces = library.encode(text, out_type=str)
+        assert tokenizer.encode(text) == [names.index(piece) for piece in pieces]
+
+
 def with_two_vocabularies(folder):
     changed(folder / "config.json", model_type="fsmt")
     shutil.copy(folder / "vocab.json", folder / "vocab-src.json")
@@ -239,12 +254,18 @@ def as_pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def in_shards(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    (folder / "model.safetensors.index.json").write_text("{}")
+
+
 def cut(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
 
 
 TABLE = "model.shared.weight"
+SCREEN = "\n\x1b[2Jerror: " + "x" * 10**5
 FEW = b'{"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}'
 NOT_OURS = "of models that were not exported here only marian and"
 GIANTS = {"d_model": 2**26, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
@@ -278,6 +299,22 @@ HOSTILE = {
         "has 2 layers in the encoder, N is 100000000",
     ),
     "unlike stacks": (config(decoder_layers=1), "alike, got layers 2 and 1"),
+    "integers": (
+        tensors(lambda t: t.update({TABLE: (50 * t[TABLE]).to(torch.int8)})),
+        "must have weights in float32, float16, bfloat16, float64, got int8 in model.shared.weight",
+    ),
+    "bits": (tensors(lambda t: t.update({TABLE: t[TABLE] > 0})), "got bool in model.shared.weight"),
+    "complex": (
+        tensors(lambda t: t.update({TABLE: t[TABLE].to(torch.complex64)})),
+        "got complex64 in model",
+    ),
+    "shards": (in_shards, "has its weights in shards: save it again with"),
+    "a screen in a name": (
+        tensors(lambda t: t.update({SCREEN: torch.zeros(1)})),
+        "\\x1b[2Jerror: x",
+    ),
+    "a screen in a setting": (config(activation_function=SCREEN), "\\x1b[2Jerror: xx"),
+    "a screen for a size": (config(encoder_layers=SCREEN), "got layers \\n\\x1b[2Jerror: xxx"),
     "sizes in words": (config(d_model="eight"), "d_model must be int, got 'eight'"),
     "unscaled": (config(scale_embedding=...), "scale_embedding must be True"),
     "another activation": (config(activation_function="tanh"), "must be one of swish"),
@@ -310,8 +347,15 @@ def test_a_damaged_folder_is_refused_in_a_line_and_nothing_written(tmp_path, nam
     harm(theirs)
     assert cli.main(["import", str(theirs), "--out", str(tmp_path / "back")]) == 2
     said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1, said
+    assert words in said and said.count("\n") == 1, said[:999]
+    assert "\x1b" not in said and len(said) < 600
     assert not (tmp_path / "back").exists()
+
+
+def test_a_name_of_the_hub_says_how_to_fetch_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="`hf download NLP/opus-mt-en-de --local-dir FOLDER`"):
+        import_checkpoint("NLP/opus-mt-en-de", "out")
 
 
 @pytest.mark.parametrize(
@@ -319,11 +363,26 @@ def test_a_damaged_folder_is_refused_in_a_line_and_nothing_written(tmp_path, nam
     [
         ({"annotated_transformer": 3}, "annotated_transformer must be an object"),
         ({"annotated_transformer": {}}, "settings of ModelConfig must be a dictionary"),
-        ({"model_type": "pegasus"}, "norm=post is no pegasus"),
+        ({"model_type": "pegasus"}, "model_type must be marian, as its entry annotated_transf"),
+        ({"activation_function": "gelu"}, "activation_function must be relu, as its entry"),
+        ({"encoder_attention_heads": 4}, "encoder_attention_heads must be 2, as its entry"),
+        ({"model": {"qk_norm": True}}, "config.json: Hugging Face has no model with qk_norm"),
+        ({"model": {"final_norm": True}}, "no model with final_norm after norm=post"),
+        ({"model": {"rms_norm": True}}, "no model with rms_norm: train with LayerNorm"),
+        ({"model": {"positions": "rotary"}}, "no model with positions=rotary"),
+        ({"model": {"first_position": 2}}, "positions=sinusoidal from 2"),
+        ({"model": {"scaled_attention": False}}, "trained with another scaled_attention than"),
+        ({"model": {SCREEN: 1}}, r"ModelConfig has no setting \\n\\x1b\[2Jerror: xx"),
+        ({"model": {"norm": SCREEN}}, r"norm must be one of post, pre, got \\n\\x1b\[2Jerror: xx"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_our_own_entry_may_be_a_strangers_too(tmp_path, changes, words):
-    theirs = exported(tmp_path)
+    theirs = exported(tmp_path, d_model=8, h=2)
+    if "model" in changes:
+        ours_there = json.loads((theirs / "config.json").read_text())["annotated_transformer"]
+        ours_there["model"].update(changes["model"])
+        changes = {"annotated_transformer": ours_there}
     changed(theirs / "config.json", **changes)
     with pytest.raises(ConfigError, match=words):
         import_checkpoint(theirs, tmp_path / "back")
@@ -338,7 +397,7 @@ def test_what_is_ours_needs_its_embedding_and_its_vocabulary(tmp_path):
         import_checkpoint(theirs, tmp_path / "back")
     (theirs / "model.safetensors").write_bytes(whole)
     (theirs / "tokenizer.model").unlink()
-    with pytest.raises(ConfigError, match="cannot read the tokenizer"):
+    with pytest.raises(ConfigError, match="tokenizer.model: copy tokenizer.model from the fol"):
         import_checkpoint(theirs, tmp_path / "back")
     sentences = [text for pair in text_pairs(5, 90) for text in pair]
     Tokenizer.train(sentences, 270, theirs / "tokenizer.model")
