@@ -196,20 +196,21 @@ def _tensors(model: Transformer, length: int) -> dict[str, Tensor]:
 def _header(config: dict[str, Any]) -> str:
     """What the Hub reads of a card."""
     named = "".join(f"\n- {language}" for language in languages(config))
-    kind = "library_name: transformers\npipeline_tag: translation\ntags:\n- translation"
+    # No pipeline_tag: transformers 5 has no pipeline for it.
+    kind = "library_name: transformers\ntags:\n- translation"
     return f"---\n{f'language:{named}' if named else ''}\n{kind}\n---".replace("\n\n", "\n")
 
 
 def _usage(out: Path) -> str:
     name = json.dumps(readable(out.name), ensure_ascii=False)
-    return f"""To translate:
+    return f"""To translate, with transformers 4.57 or 5, which has no pipeline for this:
 
 ```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForSeq2SeqLM.from_pretrained({name}, dtype="float32").eval()
-batch = tokenizer(["A man rides a bike ."], return_tensors="pt", padding=True)
+batch = tokenizer(["I am hungry."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```
 

@@ -113,6 +113,7 @@ def _our_own(source: _Source) -> _Model:
     stored = source.config[OURS]
     path = source.directory / "config.json"
     require(isinstance(stored, dict), f"{path}: {OURS} must be an object")
+    stored = checkpoint.with_corpus_name(stored, path)
     extra = {name: value for name, value in stored.items() if name not in ("model", "dtype")}
     try:
         config = ModelConfig.from_dict(stored.get("model"))

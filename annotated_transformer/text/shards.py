@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from annotated_transformer.errors import ConfigError, LocalError, require
-from annotated_transformer.files import read_bounded, require_ordinary
+from annotated_transformer.files import read_bounded, require_ordinary, without_folders
 from annotated_transformer.settings import Settings
 from annotated_transformer.text.tokenizer import Tokenizer
 
@@ -105,7 +105,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise ConfigError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    return found.replace(shards=entries)
+    return found.replace(shards=entries, corpus=without_folders(found.corpus))
 
 
 class ArrayFile:

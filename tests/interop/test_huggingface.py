@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -19,10 +20,12 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.interop import our_own
 from annotated_transformer.interop.huggingface import FILES, export_checkpoint
 from annotated_transformer.interop.importing import import_checkpoint
+from annotated_transformer.page.writing import write_page
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.translator import Translator
 from toys import random_tokens, small_checkpoint, text_pairs, toy_tokenizer
 
+BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 SOURCE, TARGET = random_tokens(1, 2, 7, high=280), random_tokens(2, 2, 6, high=280)
 SOURCE[1, 4:] = PAD_ID
 
@@ -104,8 +107,72 @@ def test_a_card_says_what_the_checkpoint_knows(tmp_path):
         assert "A note." in card and "CC BY 2.0 FR" in card and "at most 77 tokens" in card
         assert "| BLEU | 12.35 | `nrefs:1|case:mixed` |" in card
     card = (tmp_path / "annotated_transformer.interop.huggingface" / "README.md").read_text()
-    assert card.startswith("---\nlanguage:\n- en\n- de\nlibrary_name: transformers\n")
+    assert card.startswith("---\nlanguage:\n- en\n- de\nlibrary_name: transformers\ntags:")
     assert "AutoModelForSeq2SeqLM.from_pretrained(" in card
+
+
+@pytest.mark.parametrize("form", [export_checkpoint, our_own.export_checkpoint])
+def test_a_card_of_the_books_model_is_short_and_promises_no_pipeline(tmp_path, form):
+    card = (form(BOOK_MODEL, tmp_path / "out") / "README.md").read_text()
+    assert '"unsure_below"' in card and "translated" not in card
+    assert len(card) < 10_000 and max(map(len, card.split("\n"))) < 1000
+    assert "pipeline_tag" not in card
+
+
+def test_a_card_has_the_scores_of_its_own_directory_alone(tmp_path):
+    ours(tmp_path / "runs" / "ours")
+    score = {"BLEU": {"score": 99.9, "signature": "of another run"}}
+    (tmp_path / "runs" / "scores.json").write_text(json.dumps(score))
+    card = our_own.export_checkpoint(tmp_path / "runs" / "ours", tmp_path / "out") / "README.md"
+    assert "99.9" not in card.read_text()
+
+
+def test_no_folder_of_this_machine_is_published(tmp_path):
+    ours(tmp_path / "ours")
+    names = "/home/alice/clients/acme/train.en ../secret/train.de C:\\Users\\alice\\x.en"
+    changed(tmp_path / "ours" / "config.json", corpus=names)
+    export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+    our_own.export_checkpoint(tmp_path / "ours", tmp_path / "own")
+    write_page(tmp_path / "ours", tmp_path / "page")
+    changed(tmp_path / "theirs" / "config.json", annotated_transformer={
+        **json.loads((tmp_path / "theirs" / "config.json").read_text())["annotated_transformer"],
+        "corpus": names,
+    })  # fmt: skip
+    import_checkpoint(tmp_path / "theirs", tmp_path / "back")
+    for file in (
+        "theirs/README.md",
+        "own/config.json",
+        "own/README.md",
+        "page/model.js",
+        "back/config.json",
+    ):
+        text = (tmp_path / file).read_text()
+        assert "train.en train.de x.en" in text
+        assert not any(word in text for word in ("alice", "acme", "secret"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": [1]},
+        {"train": "x"},
+        {"train": {"max_length": "a"}},
+        {"train": {"max_length": [1]}},
+        {"doubt": [1]},
+        {"doubt": None},
+        {"corpus": "```\n# Mine\n<img src=x>"},
+    ],
+    ids=str,
+)
+def test_a_card_takes_settings_of_any_kind(tmp_path, changes):
+    ours(tmp_path / "ours")
+    changed(tmp_path / "ours" / "config.json", **changes)
+    for form in (export_checkpoint, our_own.export_checkpoint):
+        out = form(tmp_path / "ours", tmp_path / form.__module__)
+        card = (out / "README.md").read_text()
+        assert "at most" not in card and "## Settings" in card
+        if "corpus" in changes:
+            assert f"````\n{changes['corpus']}\n````" in card
 
 
 @pytest.mark.parametrize("found", [[1], {"scores": [1]}, {"BLEU": {"score": "12"}}, {"BLEU": 3}])
@@ -363,6 +430,7 @@ def test_a_name_of_the_hub_says_how_to_fetch_it(tmp_path, monkeypatch):
     [
         ({"annotated_transformer": 3}, "annotated_transformer must be an object"),
         ({"annotated_transformer": {}}, "settings of ModelConfig must be a dictionary"),
+        ({"annotated_transformer": {"corpus": 5}}, "config.json: corpus must be a name, got 5"),
         ({"model_type": "pegasus"}, "model_type must be marian, as its entry annotated_transf"),
         ({"activation_function": "gelu"}, "activation_function must be relu, as its entry"),
         ({"encoder_attention_heads": 4}, "encoder_attention_heads must be 2, as its entry"),
