@@ -84,8 +84,9 @@ $(INSTALLED): requirements.txt pyproject.toml
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) tools/install.py $(VENV) -- -r requirements.txt -- --no-deps -e .
 
-.readers/.installed: requirements-readers.txt
-	@$(PYTHON) tools/install.py .readers -- -r requirements-readers.txt
+OLDER := requirements-transformers-4.txt
+.readers/.installed: requirements-readers.txt $(OLDER)
+	@$(PYTHON) tools/install.py .readers -- -r $< -- --no-deps --target .readers/transformers_4 -r $(OLDER)
 
 # Where there is no npm, or it reaches nothing, the tests of transformers.js are skipped and say so.
 LOCKED := tests/readers/node/package.json tests/readers/node/package-lock.json

@@ -79,6 +79,26 @@ def require_strings(texts: Iterable[object], rule: str) -> None:
         raise ConfigError(f"{rule}, got {wrong[0]!r:.60}")
 
 
+def shown(value: object, most: int = 60) -> str:
+    r"""What a stranger's file says, for a message: on one line and not much longer than `most`.
+
+    >>> shown("fc1.bias"), shown("line\nfeed"), shown("long" * 20, most=6)
+    ('fc1.bias', 'line\\nfeed', 'longlo...')
+    """
+    text = str(value)
+    return printable(text[:most]) + "..." * (len(text) > most)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first three of a stranger's names, for a message."""
+    return ", ".join(shown(name) for name in [*names][:3])
+
+
+def printable(text: str) -> str:
+    """The text with escapes in place of line feeds and of all else that a terminal acts on."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def say(message: str) -> None:
     """One line of progress on standard error."""
-    print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
+    print(f"{PROGRAM}: {printable(message)}", file=sys.stderr, flush=True)

@@ -108,6 +108,15 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
     return dict(found)
 
 
+def without_folders(names: str) -> str:
+    """The names of files without the folders they lie in, for what is published.
+
+    >>> without_folders("/home/alice/acme/train.en ../train.de")
+    'train.en train.de'
+    """
+    return re.sub(r"\S*[/\\]", "", names)
+
+
 def read_bounded(path: Path, max_bytes: int) -> bytes:
     """All of an ordinary file.
 

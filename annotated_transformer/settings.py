@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self, get_args, get_type_hints
 
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, listed, require, shown
 from annotated_transformer.views import html_table
 
 
@@ -28,8 +28,8 @@ def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         kinds = get_args(_hints(cls)[name]) or (_hints(cls)[name],)
         if isinstance(kinds[0], str):
-            got = str(value) if str(value).isprintable() else repr(value)
-            require(value in kinds, f"{name} must be one of {', '.join(kinds)}, got {got}")
+            rule = f"{name} must be one of {', '.join(kinds)}"
+            require(value in kinds, f"{rule}, got {shown(value)}")
             continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)):
@@ -70,8 +70,7 @@ class Settings:
         unknown = sorted(settings.keys() - known)
         require(
             not unknown,
-            f"{cls.__name__} has no setting {', '.join(unknown)}; "
-            f"it has {', '.join(sorted(known))}",
+            f"{cls.__name__} has no setting {listed(unknown)}; it has {', '.join(sorted(known))}",
         )
         needed = [name for name in known if known[name] is dataclasses.MISSING]
         missing = [name for name in needed if name not in settings]

@@ -28,7 +28,7 @@ from torch import Tensor
 from annotated_transformer import files
 from annotated_transformer.checkpoint import weights
 from annotated_transformer.config import SPECIAL_IDS, ModelConfig, TrainConfig
-from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.errors import ConfigError, require, say, shown
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
 
@@ -64,7 +64,10 @@ def write_directory(
 
 
 def read_config(directory: str | Path) -> dict[str, Any]:
-    """config.json as a dictionary. Raises ConfigError when the directory is not a checkpoint."""
+    """config.json as a dictionary; its corpus is a name, or the names of files, without folders.
+
+    Raises ConfigError when the directory is not a checkpoint.
+    """
     path = Path(directory) / "config.json"
     try:
         config = files.read_json(path, MAX_CONFIG_BYTES)
@@ -73,8 +76,14 @@ def read_config(directory: str | Path) -> dict[str, Any]:
             f"{directory} is not a checkpoint directory: it has no config.json"
         ) from None
     require("model" in config, f"{path} does not describe a model: it has no entry model")
-    require(isinstance(config.get("corpus", ""), str), f"{path}: corpus must be a name")
-    return config
+    return with_corpus_name(config, path)
+
+
+def with_corpus_name(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The content of the config.json at `path` with a corpus that tells no folder of a machine."""
+    corpus = config.get("corpus", "")
+    require(isinstance(corpus, str), f"{path}: corpus must be a name, got {shown(corpus)}")
+    return {**config, **({"corpus": files.without_folders(corpus)} if corpus else {})}
 
 
 def corpus_languages(config: Mapping[str, Any]) -> tuple[str, str]:
@@ -163,16 +172,13 @@ def trained_weights(
 ) -> dict[str, Tensor]:
     """The weights in a checkpoint directory by their names, in float32.
 
-    Raises ConfigError when they were trained with other settings or another tokenizer, and when a
-    value is not finite.
+    Raises ConfigError when they were trained with other settings or another tokenizer, and where
+    `weights.as_float32` does.
     """
     path = Path(directory) / "model.safetensors"
     stored, metadata = weights.load_tensors(path)
     weights.require_belongs(metadata, config, tokenizer.sha256, path)
-    tensors = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
-    wrong = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
-    require(not wrong, f"{path} has values that are not finite, in {', '.join(wrong[:3])}")
-    return tensors
+    return weights.as_float32(stored, path)
 
 
 def step_checkpoints(directory: str | Path) -> list[Path]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from annotated_transformer.checkpoint.directory import read_config
 from annotated_transformer.data import corpus
-from annotated_transformer.errors import ConfigError
+from annotated_transformer.errors import ConfigError, shown
 from annotated_transformer.files import read_json
 from annotated_transformer.model.transformer import Transformer
 
@@ -27,13 +28,13 @@ def card(
 ) -> str:
     """The card's text: sizes and `usage`, scores, data with its licence, limits, settings.
 
-    The scores are those in scores.json, which `evaluate --json` prints and `new` writes, in the
-    checkpoint's directory or beside it.
+    The scores are those in the directory's scores.json, which `evaluate --json` prints and `new`
+    writes. What stands in those files may come from a stranger.
     """
     config = read_config(directory)
     trained_on = config.get("corpus", "")
     if trained_on in corpus.names():
-        trained_on = _block(corpus.card(trained_on))
+        trained_on = corpus.card(trained_on)
     n_parameters = sum(p.numel() for p in model.parameters())
     scores = _scores(Path(directory))
     limits = _limits(config)
@@ -45,11 +46,11 @@ def card(
         scores and "## Scores",
         scores,
         "## Trained on",
-        trained_on or "Not recorded.",
+        _block(trained_on) if trained_on else "Not recorded.",
         limits and "## Limits",
         limits,
         "## Settings",
-        _block(json.dumps(config, indent=2)),
+        _block(json.dumps(_short(config), indent=2)),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -67,25 +68,33 @@ def languages(config: dict[str, Any]) -> tuple[str, ...]:
 
 def _scores(directory: Path) -> str:
     """A table of the scores that were kept, with sacreBLEU's signatures."""
-    for path in (directory / "scores.json", directory.parent / "scores.json"):
-        try:
-            found = read_json(path, MAX_SCORES_BYTES)
-            found = found.get("scores", found)
-            rows = [
-                f"| {name} | {found[name]['score']:.2f} | `{found[name]['signature']}` |"
-                for name in ("BLEU", "chrF2")
-                if name in found
-            ]
-        except (OSError, ConfigError, AttributeError, KeyError, TypeError, ValueError):
-            continue  # no such file, or one of another program
-        if rows:
-            return "\n".join(["| score | test split | signature |", "| --- | --- | --- |", *rows])
-    return ""
+    try:
+        found = read_json(directory / "scores.json", MAX_SCORES_BYTES)
+        found = found.get("scores", found)
+        rows = [
+            f"| {name} | {found[name]['score']:.2f} | `{shown(found[name]['signature'], 200)}` |"
+            for name in ("BLEU", "chrF2")
+            if name in found
+        ]
+    except (OSError, ConfigError, AttributeError, KeyError, TypeError, ValueError):
+        return ""  # no such file, or one of another program
+    head = "| score | test split | signature |", "| --- | --- | --- |"
+    return "\n".join([*head, *rows]) if rows else ""
+
+
+def _short(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings without the list of words that training translates, which has thousands."""
+    doubt = config.get("doubt")
+    if not isinstance(doubt, dict):
+        return config
+    rest = {name: value for name, value in doubt.items() if name != "translated"}
+    return {**config, "doubt": rest}
 
 
 def _limits(config: dict[str, Any]) -> str:
-    longest = (config.get("train") or {}).get("max_length")
-    if not longest:
+    settings = config.get("train")
+    longest = settings.get("max_length") if isinstance(settings, dict) else None
+    if type(longest) is not int:
         return ""
     return (
         f"Trained on sentences of at most {longest:,} tokens, one at a time: it knows no context "
@@ -95,4 +104,6 @@ def _limits(config: dict[str, Any]) -> str:
 
 
 def _block(text: str) -> str:
-    return f"```\n{text}\n```"
+    """The text as it is, whatever marks it has: the fence is longer than any row of them."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.errors import ConfigError, DamagedFileError, require
+from annotated_transformer.errors import ConfigError, DamagedFileError, listed, require, shown
 from annotated_transformer.files import require_ordinary, write_atomically
 from annotated_transformer.model.transformer import Transformer
 
@@ -31,6 +31,8 @@ CHECKSUM = "file_sha256"
 the other."""
 CHECKSUM_PLACEHOLDER = "0" * 64
 """Stands for the checksum in the header while the checksum is computed."""
+FORMAT = "format"
+"""A metadata key without which transformers 4 refuses a file. Its value there is "pt"."""
 MODEL, TOKENIZER = "model", "tokenizer"
 """Metadata keys of the model's settings and of the vocabulary's digest.
 
@@ -40,6 +42,8 @@ LEARNING_SETTINGS = "p_drop", "attention_dropout", "ffn_dropout", "initializatio
 """Settings that change how a model learns, but not what it computes from given weights."""
 MAX_HEADER_BYTES = 2**23  # the big model's header has 40,000
 MAX_LAYERS = 1024
+WEIGHTS = "float32", "float16", "bfloat16", "float64"
+"""The types of numbers that weights can have in a file."""
 
 
 def save_tensors(
@@ -53,16 +57,21 @@ def save_tensors(
     from safetensors.torch import save_file
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One entry for all metadata: safetensors writes several in an order that is drawn at random.
+    # safetensors writes several metadata entries in an order that is drawn at random. So it gets
+    # one, whose key becomes two entries when its quotation marks are replaced in the file.
     entry = f"{CHECKSUM}:{CHECKSUM_PLACEHOLDER}{json.dumps(dict(metadata or {}))}"
+    keys = f"{FORMAT}':'pt','{CHECKSUM}"
 
     def write(temporary: Path) -> None:
         try:
-            save_file(contiguous, temporary, {CHECKSUM: entry})
+            save_file(contiguous, temporary, {keys: entry})
         except SafetensorError as error:
             raise ConfigError(f"cannot write {path}: {error}") from None
-        _, checksum, place = _checksums(temporary)
         with temporary.open("rb+") as file:
+            header = _header(temporary)
+            file.write(header.replace(keys.encode(), keys.replace("'", '"').encode(), 1))
+            file.flush()
+            _, checksum, place = _checksums(temporary)
             file.seek(place)
             file.write(checksum.encode())
 
@@ -121,6 +130,29 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, metadata
 
 
+def require_float(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise ConfigError unless the weights in the file at `path` are of a type in `WEIGHTS`.
+
+    The integers of a quantized file mean nothing without their scales.
+    """
+    rule = f"{path} must have weights in {', '.join(WEIGHTS)}"
+    for name, tensor in tensors.items():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        require(kind in WEIGHTS, f"{rule}, got {kind} in {shown(name)}")
+
+
+def as_float32(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Copies of the weights in the file at `path`, in float32.
+
+    Raises ConfigError where `require_float` does, and for a value that is not finite.
+    """
+    require_float(tensors, path)
+    converted = {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}
+    infinite = [name for name, tensor in converted.items() if not tensor.isfinite().all()]
+    require(not infinite, f"{path} has values that are not finite, in {listed(infinite)}")
+    return converted
+
+
 def tensor_shapes(path: Path) -> Shapes:
     """The shapes in the header of a file, whose tensors are not read.
 
@@ -139,6 +171,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 def _metadata(file: Any, path: Path) -> dict[str, str]:
     """The metadata of an open file, whose earlier versions have a key of safetensors for each."""
     metadata: dict[str, str] = dict(file.metadata() or {})
+    metadata.pop(FORMAT, None)
     text = metadata.pop(CHECKSUM, "").removeprefix(f"{CHECKSUM}:")[len(CHECKSUM_PLACEHOLDER) :]
     try:
         joined = json.loads(text or "{}")
@@ -161,7 +194,10 @@ def _opened(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except SafetensorError as error:
-        raise DamagedFileError(f"{path} is not a safetensors file or is damaged: {error}") from None
+        reason = shown(error, most=200)  # it repeats what stands in the file
+        raise DamagedFileError(
+            f"{path} is not a safetensors file or is damaged: {reason}"
+        ) from None
 
 
 def save_weights(
@@ -177,7 +213,8 @@ def save_weights(
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a model with the same shapes. Raises ConfigError for other shapes."""
+    """Copy weights into a model. Raises ConfigError for other shapes, and for integers."""
+    require_float(tensors, path)
     _require_fit(model, shapes_of(tensors), path)
     model.load_state_dict(dict(tensors))
 
@@ -191,8 +228,8 @@ def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
     expected = shapes_of(model.state_dict())
     names = expected.keys() | found.keys()
     different = sorted(name for name in names if expected.get(name) != found.get(name))
-    named = ", ".join(different[:3])
-    require(not different, f"{path} does not fit its config.json: {named} differ")
+    rule = f"{path} does not fit its config.json"
+    require(not different, f"{rule}: {listed(different)} differ")
 
 
 def belongs_to(config: ModelConfig, vocabulary: str) -> dict[str, str]:
@@ -280,6 +317,7 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
         tensors = load_tensors(path)[0]
         same = shapes_of(tensors) == shapes_of(total)
         require(not total or same, f"{path} has other weights than {paths[0]}")
+        require_float(tensors, path)
         for name, tensor in tensors.items():
             total[name] = total.get(name, 0.0) + tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}

@@ -239,7 +239,7 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, s
             "--train and --valid go together: two files each, source and target",
         )
         require(not args.corpus, "give --corpus, or --train and --valid, not both")
-        name = " ".join(args.train)
+        name = " ".join(Path(file).name for file in args.train)
     else:
         require(
             bool(name),

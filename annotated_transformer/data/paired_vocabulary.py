@@ -114,15 +114,12 @@ class PairedVocabulary:
         return i in (PAD_ID, BOS_ID, EOS_ID)
 
     def encode(self, texts: list[str], enable_sampling: bool = False, **_: Any) -> list[list[int]]:
-        """A text may begin with a language that the model knows as a piece, such as >>fra<<."""
         require(not enable_sampling, "this vocabulary has no bpe_dropout: set it to 0")
         return [self.encode_as_ids(text) for text in texts]
 
     def encode_as_ids(self, text: str) -> list[int]:
-        code = text[: text.find("<<") + 2] if text.startswith(">>") else ""
-        known = [self._ids[code]] if code in self._ids else []
-        pieces = self._splitters[self._side].split(text[len(code) :] if known else text)
-        return known + [self.piece_to_id(piece) for piece in pieces]
+        pieces = self._splitters[self._side].split(text)
+        return [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
         shown = [i for i in ids if not self.is_control(i)]
@@ -145,7 +142,11 @@ class _SentencePiece:
         self.processor = processor
 
     def split(self, text: str) -> list[str]:
-        return self.processor.encode(text, out_type=str)
+        """A text may begin with a language, such as >>fra<<, which is one piece, known or not."""
+        language = re.match(">>.*?<<", text, re.DOTALL)
+        start = language.end() if language else 0
+        codes = [text[:start]] if language else []
+        return codes + self.processor.encode(text[start:], out_type=str)
 
     def join(self, pieces: list[str]) -> str:
         # A piece that the source alone has keeps its mark of a space.

@@ -207,6 +207,17 @@ def test_files_are_safe_on_disk_before_they_take_their_place(tmp_path, monkeypat
     assert path.read_text() == "{}"
 
 
+@pytest.mark.parametrize("kind", ["int8", "int64", "bool", "complex64"])
+def test_numbers_that_are_no_weights_are_refused_by_name(run, kind):
+    table = "embedding.weight"
+    for path in (run / "model.safetensors", at_step(run, 1000)):
+        tensors = load_file(path)
+        save_file({**tensors, table: (50 * tensors[table]).to(getattr(torch, kind))}, path)
+    for reads in (checkpoint.load_model, lambda run: averaging.average_checkpoints(run, 2)):
+        with pytest.raises(ConfigError, match=f"must have weights in .*, got {kind} in {table}"):
+            reads(run)
+
+
 def test_damage_is_named_in_one_line(run):
     (run / "cut.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-100])
     for load, name, line in (

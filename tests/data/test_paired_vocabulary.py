@@ -40,7 +40,7 @@ def test_words_are_merged_by_rank_and_joined_in_the_target_language(monkeypatch)
     monkeypatch.setitem(sys.modules, "sacremoses", type("library", (), library))
     tokenizer = of_fairseq()
     assert tokenizer.pieces(tokenizer.encode("the cat")) == ["the</w>", "<unk>", "t</w>"]
-    assert tokenizer.pieces(tokenizer.encode(">>de<< the\u0007")) == [">>de<<", "the</w>"]
+    assert tokenizer.pieces(tokenizer.encode("the\u0007")) == ["the</w>"]
     assert tokenizer.decode([1, 6, 3, 8, 9, 10, 2]) == "de:the \u2047 cat"
     assert tokenizer.sides[1].encode("the") == [6]
 

@@ -93,6 +93,16 @@ def test_positions_grow_when_they_must_and_start_anywhere():
     assert torch.equal(positions(3, start=1), table[1:4])
 
 
+def test_a_table_that_another_thread_makes_shorter_is_still_long_enough_here():
+    class Contended(SinusoidalPositions):
+        def __setattr__(self, name, value):
+            is_growing = name == "table" and "table" in self._buffers
+            super().__setattr__(name, value[:2] if is_growing else value)
+
+    positions = Contended(4, length=2)
+    assert torch.equal(positions(9), positional_encoding(9, 4))
+
+
 def test_positions_that_grow_stay_on_their_device_in_their_type():
     positions = SinusoidalPositions(D, length=5).to("meta", torch.bfloat16)
     assert positions(3).dtype == positions(20).dtype == torch.bfloat16

@@ -20,6 +20,8 @@ import pytest
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("READERS", str(HERE.parents[1] / ".readers" / "bin" / "python"))
+TRANSFORMERS_4 = str(Path(PYTHON).parents[1] / "transformers_4")
+"""A folder with an older transformers, which stands in front of that environment's own."""
 NODE = os.environ.get("READERS_NODE", str(HERE.parents[1] / ".readers" / "node"))
 PATIENCE = 3600
 
@@ -52,10 +54,14 @@ def borrow(module: str) -> None:
         sys.path += map(str, Path(PYTHON).parents[1].glob("lib/python*/site-packages"))
 
 
-def answers(script: str, *questions: dict[str, Any]) -> list[Any]:
-    """What a script of this folder says of exported folders. It knows nothing of our package."""
+def answers(script: str, *questions: dict[str, Any], path: str = "") -> list[Any]:
+    """What a script of this folder says of exported folders. It knows nothing of our package.
+
+    Packages in the folder `path` come before the environment's own.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment |= {"PYTHONPATH": path} if path else {}
     is_python = script.endswith(".py")
     command = [PYTHON, str(HERE / script)] if is_python else ["node", str(HERE / script), NODE]
     done = subprocess.run(
@@ -66,6 +72,6 @@ def answers(script: str, *questions: dict[str, Any]) -> list[Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def answer(script: str, **question: Any) -> Any:
+def answer(script: str, path: str = "", **question: Any) -> Any:
     """The same of one."""
-    return answers(script, question)[0]
+    return answers(script, question, path=path)[0]

@@ -35,6 +35,7 @@ from toys import random_tokens, small_model, text_pairs, toy_tokenizer
 
 pytestmark = [needs("ctranslate2"), pytest.mark.slow]
 borrow("ctranslate2")
+ARGOS = "translate-en_de-1_0.argosmodel"
 ENGLISH = [
     "I am hungry.", "Where is the station?", "He has bought a new umbrella.", "It's raining.",
     "She told me that she would come tomorrow.", "Don't forget to close the window!",
@@ -167,15 +168,22 @@ def test_an_argos_package_has_what_argos_looks_for(tmp_path):
     folder = tmp_path / "translate-en_de-1_2"
     metadata = json.loads((folder / "metadata.json").read_text())
     assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
+    assert (metadata["from_name"], metadata["to_name"]) == ("English", "German")
     assert metadata["package_version"] == "1.2"
     found = read_elsewhere(folder / "model", folder / "sentencepiece.model")
     assert found[0] == "Ich habe Hunger."
 
 
 def test_float16_halves_the_file(tmp_path):
-    ctranslate2.export_checkpoint(BOOK, tmp_path / "16", "float16")
-    ctranslate2.export_checkpoint(BOOK, tmp_path / "32")
-    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("16", "32")]
+    sizes = []
+    for dtype in ("float16", "float32"):
+        plain = ctranslate2.export_checkpoint(BOOK, tmp_path / dtype, dtype)
+        (tmp_path / f"argos {dtype}").mkdir()
+        packed = argos.export_checkpoint(BOOK, tmp_path / f"argos {dtype}" / ARGOS, dtype)
+        with ZipFile(packed) as package:
+            unpacked = package.getinfo(f"{packed.stem}/model/model.bin").file_size
+        sizes.append((plain / "model.bin").stat().st_size)
+        assert unpacked == sizes[-1]
     assert 0.45 < sizes[0] / sizes[1] < 0.55
 
 

@@ -27,7 +27,19 @@ from annotated_transformer.extras.formats.importing import import_checkpoint
 
 pytestmark = [needs("transformers", "sacremoses"), pytest.mark.slow]
 TYPED = {
-    "marian": [">>fra<< hello", "日本 \u2603", "  two  spaces "],
+    "marian": [
+        ">>fra<< hello",
+        "日本 \u2603",
+        "  two  spaces ",
+        ">>deu<< hello",
+        ">> he said: hello",
+        ">>fra<<",
+        ">>fra<< >>deu<< a",
+        ">> cout << a",
+        ">>> a",
+        ">><< a",
+        "a >>fra<< b",
+    ],
     "fsmt": ["“well-known” … a/b &amp; <x>", "A．B，c 日本", "two  spaces"],
 }
 

@@ -1,4 +1,4 @@
-"""transformers 5 reads what `export --to huggingface` writes, and what it saves comes back."""
+"""transformers 5 and 4 read what `export --to huggingface` writes; what 5 saves comes back."""
 
 import random
 import shutil
@@ -16,9 +16,10 @@ from exports import (
     inputs,
     random_configuration,
     same,
+    sentences,
     sources,
 )
-from program import answer, answers, needs
+from program import TRANSFORMERS_4, answer, answers, needs
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint import directory as checkpoint
@@ -75,6 +76,30 @@ def test_what_is_trained_there_comes_back_with_its_biases(tmp_path):
     logits = torch.tensor(found["logits"])
     assert_close(back(*inputs()), logits, atol=1e-5, rtol=0)
     assert not torch.allclose(model(*inputs()), logits, atol=1e-2)
+
+
+@pytest.mark.parametrize(("path", "release"), [("", "5."), (TRANSFORMERS_4, "4.57.")])
+@torch.no_grad()
+def test_two_releases_find_our_ids_by_the_folders_own_settings(tmp_path, path, release, figure):
+    n = 40
+    rows = [side.tolist() for side in inputs()]
+    models = [
+        checkpoint_of(tmp_path / str(seed), seed, **random_configuration(seed)) for seed in (2, 5)
+    ]
+    folders = [export_checkpoint(tmp_path / str(seed), tmp_path / f"out {seed}") for seed in (2, 5)]
+    found, *others = answers(
+        "with_transformers.py",
+        {"folder": export_checkpoint(BOOK, tmp_path / "book"), "generate": sentences(n)},
+        *({"folder": folder, "logits": rows} for folder in folders),
+        path=path,
+    )
+    assert found["version"].startswith(release)
+    best = [rerank((h["ids"], h["log_p"]) for h in one)[0].tokens for one in found["generated"]]
+    figure(f"transformers {found['version']}: {same(beam_ids(n), best)} of {n} beams are ours")
+    assert best == beam_ids(n)
+    assert {one["class"] for one in others} == {"MarianMTModel", "PegasusForConditionalGeneration"}
+    for model, other in zip(models, others, strict=True):
+        assert_close(torch.tensor(other["logits"]), model(*inputs()), atol=1e-5, rtol=0)
 
 
 @pytest.fixture(scope="module")

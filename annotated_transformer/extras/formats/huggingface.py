@@ -68,7 +68,7 @@ def export_checkpoint(
     words = {"tokenizer.model": tokenizer.model_bytes, **marian_files(tokenizer.model_bytes)}
     length = config.max_len if config.positions == "learned" else LAST
     written: dict[str, dict[str, Any]] = {
-        "config.json": {**_config(config, length, dtype), OURS: {**stored, "dtype": dtype}},
+        "config.json": {**their_config(config, length, dtype), OURS: {**stored, "dtype": dtype}},
         "generation_config.json": _generation(config, length),
         **tokenizer_files(tokenizer, length),
     }
@@ -127,7 +127,8 @@ def require_home(config: ModelConfig) -> None:
         require(holds, f"Hugging Face has no model with {rule}")
 
 
-def _config(config: ModelConfig, length: int, dtype: str) -> dict[str, Any]:
+def their_config(config: ModelConfig, length: int, dtype: str) -> dict[str, Any]:
+    """Their config.json of a model whose table of positions has `length` rows."""
     model_type, name = CLASSES[config.norm]
     both = {"layers": config.N, "attention_heads": config.h, "ffn_dim": config.d_ff}
     return {
@@ -195,20 +196,21 @@ def _tensors(model: Transformer, length: int) -> dict[str, Tensor]:
 def _header(config: dict[str, Any]) -> str:
     """What the Hub reads of a card."""
     named = "".join(f"\n- {language}" for language in languages(config))
-    kind = "library_name: transformers\npipeline_tag: translation\ntags:\n- translation"
+    # No pipeline_tag: transformers 5 has no pipeline for it.
+    kind = "library_name: transformers\ntags:\n- translation"
     return f"---\n{f'language:{named}' if named else ''}\n{kind}\n---".replace("\n\n", "\n")
 
 
 def _usage(out: Path) -> str:
     name = json.dumps(readable(out.name), ensure_ascii=False)
-    return f"""To translate:
+    return f"""To translate, with transformers 4.57 or 5, which has no pipeline for this:
 
 ```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForSeq2SeqLM.from_pretrained({name}, dtype="float32").eval()
-batch = tokenizer(["A man rides a bike ."], return_tensors="pt", padding=True)
+batch = tokenizer(["I am hungry."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```
 

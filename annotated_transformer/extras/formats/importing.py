@@ -20,8 +20,8 @@ from annotated_transformer.config import BOS_ID, PAD_ID, ModelConfig
 from annotated_transformer.data.paired_vocabulary import fairseq_vocabulary, marian_vocabulary
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.data.vocabulary_file import MAX_MODEL_BYTES
-from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.extras.formats.huggingface import CLASSES, OURS
+from annotated_transformer.errors import ConfigError, listed, require, shown
+from annotated_transformer.extras.formats.huggingface import OURS, require_home, their_config
 from annotated_transformer.extras.formats.parameter_names import (
     LOGITS_BIAS,
     NEVER,
@@ -38,11 +38,18 @@ TABLES = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight
 """More names of the shared embedding, which a file may have several times."""
 HEADS = "lm_head.weight", "model.decoder.output_projection.weight"
 LEARNED = "model.encoder.embed_positions.weight"
+COMPUTES = {"model_type", "vocab_size", "d_model", "activation_function", "scale_embedding"} | {
+    f"{side}_{size}"
+    for side in ("encoder", "decoder")
+    for size in ("layers", "attention_heads", "ffn_dim")
+}
+"""Their settings that change what a model computes from given weights."""
 COMPUTED = re.compile(r"model\.(encoder|decoder)\.embed_positions\.(weight|_float_tensor)")
 
 
 BEGIN = "<begin>"
 """The piece of the row that is new: fairseq's vocabulary has an <s> that begins nothing."""
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 CONVERT = (
     'python -c "from torch import load; from safetensors.torch import save_file; save_file({n: '
     "t.clone() for n, t in load('pytorch_model.bin', weights_only=True).items()}, "
@@ -84,6 +91,9 @@ _Model = tuple[ModelConfig, Tokenizer, dict[str, Tensor], dict[str, Any]]
 
 
 def _opened(directory: Path) -> _Source:
+    how = f"hf download {directory} --local-dir FOLDER"
+    rule = f"no such folder: {directory} (a model of the Hugging Face Hub is fetched with `{how}`)"
+    require(directory.exists() or not HUB_NAME.fullmatch(str(directory)), rule)
     config = read_json(directory / "config.json", checkpoint.MAX_CONFIG_BYTES)
     path = directory / "model.safetensors"
     old = directory / "pytorch_model.bin"
@@ -92,6 +102,9 @@ def _opened(directory: Path) -> _Source:
         f"{old} can run code when it is read, so it is not opened: to make model.safetensors "
         f"of it, run there: {CONVERT}",
     )
+    shards = path.with_name("model.safetensors.index.json")
+    how = 'save it again with transformers\' save_pretrained(..., max_shard_size="100GB")'
+    require(path.exists() or not shards.exists(), f"{directory} has its weights in shards: {how}")
     return _Source(directory, config, path, weights.tensor_shapes(path))
 
 
@@ -100,17 +113,25 @@ def _our_own(source: _Source) -> _Model:
     stored = source.config[OURS]
     path = source.directory / "config.json"
     require(isinstance(stored, dict), f"{path}: {OURS} must be an object")
+    stored = checkpoint.with_corpus_name(stored, path)
     extra = {name: value for name, value in stored.items() if name not in ("model", "dtype")}
     try:
         config = ModelConfig.from_dict(stored.get("model"))
+        require_home(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    require(
-        source.config.get("model_type") == CLASSES[config.norm][0],
-        f"{path}: norm={config.norm} is no {source.config.get('model_type')}",
-    )
-    tokenizer = Tokenizer.load(source.directory / "tokenizer.model")
+    theirs = their_config(config, 0, "")
+    for name in sorted(COMPUTES & source.config.keys() & theirs.keys()):
+        got = source.config[name]
+        rule = f"{path}: {name} must be {theirs[name]}, as its entry {OURS} says"
+        require(got == theirs[name], f"{rule}, got {shown(got)}")
+    vocabulary = source.directory / "tokenizer.model"
+    how = "copy tokenizer.model from the folder that was exported"
+    require(vocabulary.exists(), f"{source.directory} has no tokenizer.model: {how}")
+    tokenizer = Tokenizer.load(vocabulary)
     checkpoint.require_vocabulary(tokenizer, config, source.directory)
+    metadata = weights.read_metadata(source.path)
+    weights.require_belongs(metadata, config, tokenizer.sha256, source.path)
     tensors = _read(source, config, config.vocab_size)
     for option, part in (("bias", "attention.W_"), ("output_bias", "embedding.bias")):
         biases = [name for name in tensors if part in name and name.endswith(".bias")]
@@ -170,11 +191,10 @@ def _settings(source: _Source, positions: str, first_position: int) -> ModelConf
     path = source.directory / "config.json"
     theirs = source.config
     for name in ("layers", "attention_heads", "ffn_dim"):
-        sides = [theirs.get(f"{side}_{name}") for side in ("encoder", "decoder")]
-        require(
-            sides[0] == sides[1],
-            f"{path}: encoder and decoder must be alike, got {name} {sides[0]} and {sides[1]}",
-        )
+        encoder, decoder = (theirs.get(f"{side}_{name}") for side in ("encoder", "decoder"))
+        got = f"{shown(encoder)} and {shown(decoder)}"
+        rule = f"{path}: encoder and decoder must be alike"
+        require(encoder == decoder, f"{rule}, got {name} {got}")
     on = ("share_encoder_decoder_embeddings", "static_position_embeddings", "scale_embedding")
     off = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits")
     for name in (*on, *off):
@@ -183,7 +203,7 @@ def _settings(source: _Source, positions: str, first_position: int) -> ModelConf
     activations = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
     activation = str(theirs.get("activation_function"))
     rule = f"{path}: activation_function must be one of {', '.join(activations)}"
-    require(activation in activations, f"{rule}, got {activation:.40}")
+    require(activation in activations, f"{rule}, got {shown(activation)}")
     named = (source.shapes[name] for name in (TABLE, *TABLES) if name in source.shapes)
     n_rows = (*next(named, ()), 0)[0]
     try:
@@ -256,12 +276,8 @@ def _read(source: _Source, config: ModelConfig, n_rows: int) -> dict[str, Tensor
     found = {name: s for name, s in source.shapes.items() if not COMPUTED.fullmatch(name)}
     wrong = [name for name in expected if source.shapes.get(name) != expected[name]]
     wrong += [name for name in found.keys() - expected if found[name] != may_be.get(name)]
-    named_wrong = ", ".join(sorted(wrong)[:3])
-    require(not wrong, f"{path} does not fit its config.json: {named_wrong} differ")
-    stored = weights.load_tensors(path)[0]
-    theirs = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
-    infinite = [name for name, tensor in theirs.items() if not tensor.isfinite().all()]
-    require(not infinite, f"{path} has values that are not finite, in {', '.join(infinite[:3])}")
+    require(not wrong, f"{path} does not fit its config.json: {listed(sorted(wrong))} differ")
+    theirs = weights.as_float32(weights.load_tensors(path)[0], path)
     uses = [name for name in (*tables, *HEADS) if name in theirs]
     different = [name for name in uses if not torch.equal(theirs[name], theirs[uses[0]])]
     require(

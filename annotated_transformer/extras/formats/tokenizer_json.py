@@ -82,6 +82,8 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
+        # Without these names transformers 4 adds token types, which its Marian refuses.
+        "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # else a user who types "</s>" ends the sentence

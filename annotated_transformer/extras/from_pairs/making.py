@@ -62,8 +62,8 @@ def make(
 ) -> list[Path]:
     """Make a translator of a file of pairs: the paths of its page, its report and its model.
 
-    `out` gets plan.json, run/ (the training run), model/ (the average of its last checkpoints),
-    scores.json, report.html and page/. A second call continues where the first was stopped. `plan`
+    `out` gets plan.json, run/ (the training run), model/ (the average of its last checkpoints, with
+    scores.json), report.html and page/. A second call continues where the first was stopped. `plan`
     is `plan_for` the number of training pairs by default. `write_page(model, page, example)` writes
     the page (`extras.page`), and `augmentation` changes pairs into such as people type
     (`extras.visitors`). With `half`, every other pair is trained on in half/ as well, by the same
@@ -78,12 +78,13 @@ def make(
         message = f"{pairs_file} has no pair left for {split}: its sentences are too alike"
         require(bool(some), message)
     plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
-    if not (out / "scores.json").exists():
+    scored = out / "model" / "scores.json"  # where a model's card looks for them
+    if not scored.exists():
         _train(out, plan, splits, name, progress, augmentation)
         rules = augmentation(splits["train"])
-        _write(out / "scores.json", _scores(out / "model", rules, splits["test"]))
-    scores = read_json(out / "scores.json", MAX_JSON_BYTES)
-    seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
+        _write(scored, _scores(out / "model", rules, splits["test"]))
+    scores = read_json(scored, MAX_JSON_BYTES)
+    seconds = scored.stat().st_mtime - (out / "plan.json").stat().st_mtime
     fewer = out / "half" / "score.json"
     if half and not fewer.exists():
         halved = splits | {"train": splits["train"][::2]}
@@ -97,7 +98,7 @@ def make(
     try:
         text = report_page(name, sizes, plan.to_dict(), read_log(out / "run"), scores, seconds / 60)
     except KeyError as error:
-        raise ConfigError(f"{out / 'scores.json'} lacks {error}: remove it") from None
+        raise ConfigError(f"{scored} lacks {error}: remove it") from None
     write_text(out / "report.html", text)
     write_page(out / "model", out / "page", splits["test"][0][0])
     return [out / "page" / "index.html", out / "report.html", out / "model"]

@@ -31,7 +31,7 @@ from annotated_transformer.checkpoint.directory import SHARDS_MANIFEST
 from annotated_transformer.data.batching import EncodedCorpus, TokenPair
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError, LocalError, require
-from annotated_transformer.files import read_bounded, require_ordinary
+from annotated_transformer.files import read_bounded, require_ordinary, without_folders
 from annotated_transformer.settings import Settings
 
 FORMAT = 1
@@ -100,7 +100,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise ConfigError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    return found.replace(shards=entries)
+    return found.replace(shards=entries, corpus=without_folders(found.corpus))
 
 
 class ArrayFile:

@@ -3,24 +3,28 @@
 import io
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
+from safetensors import safe_open
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint import directory as checkpoint, export as our_own
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.command_line import entry_point as cli
-from annotated_transformer.config import PAD_ID
+from annotated_transformer.config import PAD_ID, UNK_ID
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.formats.huggingface import FILES, export_checkpoint
 from annotated_transformer.extras.formats.importing import import_checkpoint
+from annotated_transformer.extras.page.writing import write_page
 from toys import random_tokens, small_checkpoint, text_pairs, toy_tokenizer
 
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 SOURCE, TARGET = random_tokens(1, 2, 7, high=280), random_tokens(2, 2, 6, high=280)
 SOURCE[1, 4:] = PAD_ID
 
@@ -77,6 +81,19 @@ def test_the_way_back_is_bit_for_bit(tmp_path, changes):
     assert Translator.from_checkpoint(tmp_path / "back").translate(["tea"], max_extra=2)
 
 
+def test_what_stands_beside_the_weights_is_what_other_programs_ask_for(tmp_path):
+    theirs = exported(tmp_path)
+    with safe_open(theirs / "model.safetensors", "pt") as file:
+        assert file.metadata()["format"] == "pt"  # else transformers 4 refuses it
+    generation = json.loads((theirs / "generation_config.json").read_text())
+    del generation["max_length"]
+    assert generation == {
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+        "forced_eos_token_id": None, "num_beams": 4, "length_penalty": 0.6,
+        "early_stopping": "never",
+    }  # fmt: skip
+
+
 def test_a_card_says_what_the_checkpoint_knows(tmp_path):
     ours(tmp_path / "ours")
     score = {"score": 12.345, "signature": "nrefs:1|case:mixed"}
@@ -89,8 +106,72 @@ def test_a_card_says_what_the_checkpoint_knows(tmp_path):
         assert "A note." in card and "CC BY 2.0 FR" in card and "at most 77 tokens" in card
         assert "| BLEU | 12.35 | `nrefs:1|case:mixed` |" in card
     card = (tmp_path / "annotated_transformer.extras.formats.huggingface" / "README.md").read_text()
-    assert card.startswith("---\nlanguage:\n- en\n- de\nlibrary_name: transformers\n")
+    assert card.startswith("---\nlanguage:\n- en\n- de\nlibrary_name: transformers\ntags:")
     assert "AutoModelForSeq2SeqLM.from_pretrained(" in card
+
+
+@pytest.mark.parametrize("form", [export_checkpoint, our_own.export_checkpoint])
+def test_a_card_of_the_books_model_is_short_and_promises_no_pipeline(tmp_path, form):
+    card = (form(BOOK_MODEL, tmp_path / "out") / "README.md").read_text()
+    assert '"unsure_below"' in card and "translated" not in card
+    assert len(card) < 10_000 and max(map(len, card.split("\n"))) < 1000
+    assert "pipeline_tag" not in card
+
+
+def test_a_card_has_the_scores_of_its_own_directory_alone(tmp_path):
+    ours(tmp_path / "runs" / "ours")
+    score = {"BLEU": {"score": 99.9, "signature": "of another run"}}
+    (tmp_path / "runs" / "scores.json").write_text(json.dumps(score))
+    card = our_own.export_checkpoint(tmp_path / "runs" / "ours", tmp_path / "out") / "README.md"
+    assert "99.9" not in card.read_text()
+
+
+def test_no_folder_of_this_machine_is_published(tmp_path):
+    ours(tmp_path / "ours")
+    names = "/home/alice/clients/acme/train.en ../secret/train.de C:\\Users\\alice\\x.en"
+    changed(tmp_path / "ours" / "config.json", corpus=names)
+    export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+    our_own.export_checkpoint(tmp_path / "ours", tmp_path / "own")
+    write_page(tmp_path / "ours", tmp_path / "page")
+    changed(tmp_path / "theirs" / "config.json", annotated_transformer={
+        **json.loads((tmp_path / "theirs" / "config.json").read_text())["annotated_transformer"],
+        "corpus": names,
+    })  # fmt: skip
+    import_checkpoint(tmp_path / "theirs", tmp_path / "back")
+    for file in (
+        "theirs/README.md",
+        "own/config.json",
+        "own/README.md",
+        "page/model.js",
+        "back/config.json",
+    ):
+        text = (tmp_path / file).read_text()
+        assert "train.en train.de x.en" in text
+        assert not any(word in text for word in ("alice", "acme", "secret"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": [1]},
+        {"train": "x"},
+        {"train": {"max_length": "a"}},
+        {"train": {"max_length": [1]}},
+        {"doubt": [1]},
+        {"doubt": None},
+        {"corpus": "```\n# Mine\n<img src=x>"},
+    ],
+    ids=str,
+)
+def test_a_card_takes_settings_of_any_kind(tmp_path, changes):
+    ours(tmp_path / "ours")
+    changed(tmp_path / "ours" / "config.json", **changes)
+    for form in (export_checkpoint, our_own.export_checkpoint):
+        out = form(tmp_path / "ours", tmp_path / form.__module__)
+        card = (out / "README.md").read_text()
+        assert "at most" not in card and "## Settings" in card
+        if "corpus" in changes:
+            assert f"````\n{changes['corpus']}\n````" in card
 
 
 @pytest.mark.parametrize("found", [[1], {"scores": [1]}, {"BLEU": {"score": "12"}}, {"BLEU": 3}])
@@ -192,6 +273,21 @@ def test_a_marian_model_becomes_ours_with_a_row_more(tmp_path):
     assert Translator.from_checkpoint(tmp_path / "back").translate([text], max_extra=2)
 
 
+def test_a_language_at_the_beginning_is_one_piece_known_or_not(tmp_path):
+    """transformers does the same; tests/readers compares the two."""
+    _, theirs = from_elsewhere(tmp_path)
+    import_checkpoint(theirs, tmp_path / "back")
+    _, tokenizer = load_model(tmp_path / "back")
+    unknown, tea = tokenizer.encode(">>xyz<<"), tokenizer.encode("tea")
+    assert unknown == [UNK_ID]
+    assert tokenizer.encode(">>xyz<<tea") == [UNK_ID, *tea]
+    library = sentencepiece.SentencePieceProcessor(model_proto=toy_tokenizer().model_bytes)
+    names = tokenizer.pieces(range(tokenizer.vocab_size))
+    for text in (">> tea", ">tea", ">", "<< tea", "a >>xyz<< b"):
+        pieces = library.encode(text, out_type=str)
+        assert tokenizer.encode(text) == [names.index(piece) for piece in pieces]
+
+
 def with_two_vocabularies(folder):
     changed(folder / "config.json", model_type="fsmt")
     shutil.copy(folder / "vocab.json", folder / "vocab-src.json")
@@ -224,12 +320,18 @@ def as_pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def in_shards(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    (folder / "model.safetensors.index.json").write_text("{}")
+
+
 def cut(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
 
 
 TABLE = "model.shared.weight"
+SCREEN = "\n\x1b[2Jerror: " + "x" * 10**5
 FEW = b'{"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}'
 NOT_OURS = "of models that were not exported here only marian and"
 GIANTS = {"d_model": 2**26, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
@@ -263,6 +365,22 @@ HOSTILE = {
         "has 2 layers in the encoder, N is 100000000",
     ),
     "unlike stacks": (config(decoder_layers=1), "alike, got layers 2 and 1"),
+    "integers": (
+        tensors(lambda t: t.update({TABLE: (50 * t[TABLE]).to(torch.int8)})),
+        "must have weights in float32, float16, bfloat16, float64, got int8 in model.shared.weight",
+    ),
+    "bits": (tensors(lambda t: t.update({TABLE: t[TABLE] > 0})), "got bool in model.shared.weight"),
+    "complex": (
+        tensors(lambda t: t.update({TABLE: t[TABLE].to(torch.complex64)})),
+        "got complex64 in model",
+    ),
+    "shards": (in_shards, "has its weights in shards: save it again with"),
+    "a screen in a name": (
+        tensors(lambda t: t.update({SCREEN: torch.zeros(1)})),
+        "\\x1b[2Jerror: x",
+    ),
+    "a screen in a setting": (config(activation_function=SCREEN), "\\x1b[2Jerror: xx"),
+    "a screen for a size": (config(encoder_layers=SCREEN), "got layers \\n\\x1b[2Jerror: xxx"),
     "sizes in words": (config(d_model="eight"), "d_model must be int, got 'eight'"),
     "unscaled": (config(scale_embedding=...), "scale_embedding must be True"),
     "another activation": (config(activation_function="tanh"), "must be one of swish"),
@@ -295,8 +413,15 @@ def test_a_damaged_folder_is_refused_in_a_line_and_nothing_written(tmp_path, nam
     harm(theirs)
     assert cli.main(["import", str(theirs), "--out", str(tmp_path / "back")]) == 2
     said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1, said
+    assert words in said and said.count("\n") == 1, said[:999]
+    assert "\x1b" not in said and len(said) < 600
     assert not (tmp_path / "back").exists()
+
+
+def test_a_name_of_the_hub_says_how_to_fetch_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="`hf download NLP/opus-mt-en-de --local-dir FOLDER`"):
+        import_checkpoint("NLP/opus-mt-en-de", "out")
 
 
 @pytest.mark.parametrize(
@@ -304,11 +429,27 @@ def test_a_damaged_folder_is_refused_in_a_line_and_nothing_written(tmp_path, nam
     [
         ({"annotated_transformer": 3}, "annotated_transformer must be an object"),
         ({"annotated_transformer": {}}, "settings of ModelConfig must be a dictionary"),
-        ({"model_type": "pegasus"}, "norm=post is no pegasus"),
+        ({"annotated_transformer": {"corpus": 5}}, "config.json: corpus must be a name, got 5"),
+        ({"model_type": "pegasus"}, "model_type must be marian, as its entry annotated_transf"),
+        ({"activation_function": "gelu"}, "activation_function must be relu, as its entry"),
+        ({"encoder_attention_heads": 4}, "encoder_attention_heads must be 2, as its entry"),
+        ({"model": {"qk_norm": True}}, "config.json: Hugging Face has no model with qk_norm"),
+        ({"model": {"final_norm": True}}, "no model with final_norm after norm=post"),
+        ({"model": {"rms_norm": True}}, "no model with rms_norm: train with LayerNorm"),
+        ({"model": {"positions": "rotary"}}, "no model with positions=rotary"),
+        ({"model": {"first_position": 2}}, "positions=sinusoidal from 2"),
+        ({"model": {"scaled_attention": False}}, "trained with another scaled_attention than"),
+        ({"model": {SCREEN: 1}}, r"ModelConfig has no setting \\n\\x1b\[2Jerror: xx"),
+        ({"model": {"norm": SCREEN}}, r"norm must be one of post, pre, got \\n\\x1b\[2Jerror: xx"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_our_own_entry_may_be_a_strangers_too(tmp_path, changes, words):
-    theirs = exported(tmp_path)
+    theirs = exported(tmp_path, d_model=8, h=2)
+    if "model" in changes:
+        ours_there = json.loads((theirs / "config.json").read_text())["annotated_transformer"]
+        ours_there["model"].update(changes["model"])
+        changes = {"annotated_transformer": ours_there}
     changed(theirs / "config.json", **changes)
     with pytest.raises(ConfigError, match=words):
         import_checkpoint(theirs, tmp_path / "back")
@@ -323,7 +464,7 @@ def test_what_is_ours_needs_its_embedding_and_its_vocabulary(tmp_path):
         import_checkpoint(theirs, tmp_path / "back")
     (theirs / "model.safetensors").write_bytes(whole)
     (theirs / "tokenizer.model").unlink()
-    with pytest.raises(ConfigError, match="cannot read the tokenizer"):
+    with pytest.raises(ConfigError, match="tokenizer.model: copy tokenizer.model from the fol"):
         import_checkpoint(theirs, tmp_path / "back")
     sentences = [text for pair in text_pairs(5, 90) for text in pair]
     Tokenizer.train(sentences, 270, theirs / "tokenizer.model")

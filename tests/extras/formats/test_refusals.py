@@ -54,6 +54,14 @@ def test_an_argos_package_is_named_for_its_languages(tmp_path, name):
         argos.export_checkpoint(BOOK_MODEL, tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    "name", ["translate-de_en-1_0.argosmodel", "translate-en_fr-1_0.argosmodel"]
+)
+def test_an_argos_package_has_the_languages_of_the_corpus(tmp_path, name):
+    with pytest.raises(ConfigError, match=f"translates from en to de, .* must say, got {name}"):
+        argos.export_checkpoint(BOOK_MODEL, tmp_path / name)
+
+
 def test_files_in_the_way_are_kept(tmp_path, monkeypatch):
     (tmp_path / "model.bin").write_text("mine")
     with pytest.raises(ConfigError, match="would be overwritten"):

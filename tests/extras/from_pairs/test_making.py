@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 import torch
 
+from annotated_transformer.checkpoint import export as our_own
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.command_line import entry_point as cli
@@ -216,19 +217,21 @@ def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, mo
     assert printed == [f"{tmp_path / 'out' / end}" for end in ends] * 2
     page = (tmp_path / "out" / "page" / "model.js").read_text(encoding="utf-8")
     assert '"book":"../book/"' in page
-    stored = json.loads((tmp_path / "out" / "scores.json").read_text(encoding="utf-8"))
+    stored = json.loads((tmp_path / "out" / "model" / "scores.json").read_text(encoding="utf-8"))
     sources, references, said = zip(*stored["translations"], strict=True)
     assert len(sources) == n_held_out(len(read_pairs(mine)))
     model = tmp_path / "out" / "model"
     assert json.loads((model / "config.json").read_text())["corpus"] == mine.name  # no corpus's
     assert list(said) == Translator.from_checkpoint(model, device="cpu").translate(list(sources))
     assert stored["scores"]["BLEU"]["score"] == bleu(said, references).score
+    card = our_own.export_checkpoint(model, tmp_path / "export") / "README.md"
+    assert f"| BLEU | {stored['scores']['BLEU']['score']:.2f} |" in card.read_text()
     typed = {row["rule"]: row for row in stored["as_typed"]}
     assert {"small_letters", "slips", "joined"} <= typed.keys() and "numbers" not in typed
     assert all(len(row["worst"]) <= 2 and row["pairs"] <= len(sources) for row in typed.values())
     assert stored["parameters"] == sum(p.numel() for p in load_model(model)[0].parameters())
     del stored["as_typed"]  # as an older version wrote it
-    (tmp_path / "out" / "scores.json").write_text(json.dumps(stored), encoding="utf-8")
+    (tmp_path / "out" / "model" / "scores.json").write_text(json.dumps(stored), encoding="utf-8")
     assert cli.main(command) == 2 and "lacks 'as_typed': remove it" in capsys.readouterr().err
     mine.write_text("".join(lines_of_pairs(seed=2)), encoding="utf-8")
     assert cli.main(command) == 2 and "begun with other pairs" in capsys.readouterr().err

@@ -73,13 +73,12 @@ class MarianTokenizer {
   }
 
   encode(text) {
-    const [code, ...rest] = text.split(/(?<=^>>.+?<<)/u), hasCode = this.vocabulary.has(code);  // >>deu<< names a language
-    let spaced = this.normalizer.normalize(hasCode ? rest.join("") : text);
+    const [code] = text.match(/^>>.*?<</su) ?? [""], found = code ? [code] : [];  // >>deu<< names a language
+    let spaced = this.normalizer.normalize(text.slice(code.length));
     if (this.removesSpaces) spaced = spaced.replace(/ +/g, " ").replace(/^ | $/g, "");
-    if (!spaced) return [];
-    const found = hasCode ? [code] : [];
+    if (spaced) spaced = (SPACE + spaced).replaceAll(" ", SPACE);
     let isUnknown = false;  // a run of unknown letters is one unknown piece
-    for (const piece of this.source.split(this.source, (SPACE + spaced).replaceAll(" ", SPACE))) {
+    for (const piece of this.source.split(this.source, spaced)) {
       const isKnown = this.ids.has(piece);
       if (isKnown || !isUnknown) found.push(isKnown ? piece : "<unk>");
       isUnknown = !isKnown;
