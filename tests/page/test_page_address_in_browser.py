@@ -1,9 +1,7 @@
 """The exported page's address, languages and links, in Chromium."""
 
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from exported_page import IN_CHROMIUM, open_page
 
@@ -11,9 +9,7 @@ pytestmark = IN_CHROMIUM
 
 
 @pytest.mark.parametrize("is_served", [False, True])
-def test_the_address_shows_a_friend_what_is_shown_here(
-    page: Page, folder: Path, address: str, is_served: bool
-) -> None:
+def test_the_address_shows_a_friend_what_is_shown_here(page, folder, address, is_served):
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -36,7 +32,7 @@ def test_the_address_shows_a_friend_what_is_shown_here(
     assert shown == ["Yes & no.", "2", "1.1"] and complaints == []
 
 
-def test_a_button_copies_the_address(page: Page, address: str) -> None:
+def test_a_button_copies_the_address(page, address):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_page(page, f"{address}#text=Yes.")
     page.get_by_role("button", name="Copy link").click()
@@ -47,7 +43,7 @@ def test_a_button_copies_the_address(page: Page, address: str) -> None:
     expect(page.locator("#copy")).to_have_text("Copy link")
 
 
-def test_each_text_has_its_language_and_its_own_direction(page: Page, address: str) -> None:
+def test_each_text_has_its_language_and_its_own_direction(page, address):
     open_page(page, f"{address}#text=Yes.")
     expect(page.locator("#left")).not_to_be_empty()
     languages = {"#text": "en"} | dict.fromkeys(

@@ -4,11 +4,10 @@ import json
 import os
 import shutil
 import time
-from pathlib import Path
 
 import pytest
 from marian_form import write_marian
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
@@ -22,16 +21,14 @@ SHOWN = "JSON.parse(document.querySelector('.attention-explorer script').textCon
 DONE = "/stays outside|is here/.test(document.querySelector('#own-said').textContent)"
 
 
-def set_unsure_below(model: Path, value: float) -> None:
+def set_unsure_below(model, value):
     path = model / "config.json"
     config = json.loads(path.read_text("utf-8"))
     config["doubt"]["unsure_below"] = value
     path.write_text(json.dumps(config), encoding="utf-8")
 
 
-def test_it_says_when_it_is_unsure_and_marks_the_improbable_tokens(
-    page: Page, tmp_path: Path
-) -> None:
+def test_it_says_when_it_is_unsure_and_marks_the_improbable_tokens(page, tmp_path):
     shutil.copytree(BOOK_MODEL, tmp_path / "model")
     set_unsure_below(tmp_path / "model", 0.999)
     written = write_page(tmp_path / "model", tmp_path / "page")
@@ -51,9 +48,7 @@ def test_it_says_when_it_is_unsure_and_marks_the_improbable_tokens(
     )
 
 
-def test_a_sure_translation_is_not_marked_and_what_is_lost_is_named(
-    page: Page, folder: Path
-) -> None:
+def test_a_sure_translation_is_not_marked_and_what_is_lost_is_named(page, folder):
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", "I have a dog.")
     expect(page.locator("#translation")).to_contain_text("Hund")
@@ -75,7 +70,7 @@ def test_a_sure_translation_is_not_marked_and_what_is_lost_is_named(
     expect(page.locator("#doubt mark")).to_have_text("1988")
 
 
-def test_a_button_copies_the_text_of_a_report(page: Page, address: str) -> None:
+def test_a_button_copies_the_text_of_a_report(page, address):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_page(page, f"{address}#text=I have a dog.&beam=3")
     page.get_by_role("button", name="Copy as a report").click()
@@ -96,7 +91,7 @@ def test_a_button_copies_the_text_of_a_report(page: Page, address: str) -> None:
     expect(page.locator("#report")).to_be_hidden()
 
 
-def test_three_things_to_try_show_what_they_say(page: Page, folder: Path) -> None:
+def test_three_things_to_try_show_what_they_say(page, folder):
     """On the book's model: if another one translates these otherwise, they need other sentences."""
     open_page(page, folder.joinpath("index.html").as_uri())
     said = page.locator(".ax-says")
@@ -124,9 +119,7 @@ def test_three_things_to_try_show_what_they_say(page: Page, folder: Path) -> Non
     assert 1 <= page.locator("#whole mark").count() <= 2
 
 
-def test_on_a_wide_screen_it_stands_side_by_side_and_ten_tokens_of_the_tree_fit(
-    page: Page, folder: Path
-) -> None:
+def test_on_a_wide_screen_it_stands_side_by_side_and_ten_tokens_of_the_tree_fit(page, folder):
     page.set_viewport_size({"width": 1440, "height": 900})
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", "My brother is reading a new book in the garden.")
@@ -146,7 +139,7 @@ def test_on_a_wide_screen_it_stands_side_by_side_and_ten_tokens_of_the_tree_fit(
     assert page.evaluate(f"{tree}.scrollWidth <= {tree}.clientWidth")
 
 
-def small(path: Path) -> Path:
+def small(path):
     tokenizer = Tokenizer.train(
         [side for pair in text_pairs(0, 200) for side in pair], 290, symbols=["<2source>"]
     )
@@ -156,9 +149,7 @@ def small(path: Path) -> Path:
     return path
 
 
-def test_a_button_swaps_the_languages_of_a_model_that_knows_the_way_back(
-    page: Page, tmp_path: Path
-) -> None:
+def test_a_button_swaps_the_languages_of_a_model_that_knows_the_way_back(page, tmp_path):
     """It has a piece that asks for the language of the sources, with which such a source begins."""
     written = write_page(small(tmp_path / "model"), tmp_path / "page", example="tea bad")
     address = written.joinpath("index.html").as_uri()
@@ -185,8 +176,8 @@ def test_a_button_swaps_the_languages_of_a_model_that_knows_the_way_back(
 
 
 def test_a_folder_that_is_chosen_translates_and_one_that_does_not_fit_is_refused(
-    page: Page, folder: Path, tmp_path: Path
-) -> None:
+    page, folder, tmp_path
+):
     asked: list[str] = []
     open_page(page, folder.joinpath("index.html").as_uri())
     page.on("request", lambda request: asked.append(request.url))
@@ -225,9 +216,7 @@ def test_a_folder_that_is_chosen_translates_and_one_that_does_not_fit_is_refused
 
 
 @pytest.mark.skipif("LARGE" not in os.environ, reason="takes a minute: LARGE=1")
-def test_74_million_parameters_of_opus_mts_form_translate(
-    page: Page, folder: Path, tmp_path: Path
-) -> None:
+def test_74_million_parameters_of_opus_mts_form_translate(page, folder, tmp_path):
     sizes = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8}
     write_marian(tmp_path / "opus-mt-en-de", text_pairs(0, 300), more=58_000, **sizes)
     open_page(page, folder.joinpath("index.html").as_uri())
@@ -257,9 +246,7 @@ DROP = """async (content) => {
 }"""
 
 
-def test_files_that_are_dropped_anywhere_on_the_page_are_a_model(
-    page: Page, folder: Path, tmp_path: Path
-) -> None:
+def test_files_that_are_dropped_anywhere_on_the_page_are_a_model(page, folder, tmp_path):
     open_page(page, folder.joinpath("index.html").as_uri())
     model = small(tmp_path / "model")
     content = {path.name: list(path.read_bytes()) for path in model.iterdir()}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.page.int8_rows import with_int8_rows
@@ -21,16 +21,14 @@ pytestmark = IN_CHROMIUM
 
 
 @pytest.fixture(scope="module")
-def in_python() -> dict[int, str]:
+def in_python():
     """The translation by beam width, in the page's arithmetic."""
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     translator = Translator(with_int8_rows(model), tokenizer)
     return {width: translator.translate([SENTENCE], beam_size=width)[0] for width in (1, 4)}
 
 
-def test_it_works_from_a_disk_and_asks_for_nothing_but_its_files(
-    page: Page, folder: Path, in_python: dict[int, str]
-) -> None:
+def test_it_works_from_a_disk_and_asks_for_nothing_but_its_files(page, folder, in_python):
     asked: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -48,9 +46,7 @@ def test_it_works_from_a_disk_and_asks_for_nothing_but_its_files(
     ("without", "engine"),
     [("WebAssembly.validate = () => false", "JavaScript"), ("", "WebAssembly")],
 )
-def test_without_simd_or_a_worker_it_says_the_same(
-    page: Page, folder: Path, in_python: dict[int, str], without: str, engine: str
-) -> None:
+def test_without_simd_or_a_worker_it_says_the_same(page, folder, in_python, without, engine):
     """A worker does not see what is changed in its page: there the engine runs in the page."""
     page.add_init_script(f"delete window.Worker; {without}")
     with served(folder.parent) as address:
@@ -60,7 +56,7 @@ def test_without_simd_or_a_worker_it_says_the_same(
         expect(page.locator("#translation")).to_have_text(in_python[4])
 
 
-def test_the_keyboard_alone_is_enough(page: Page, folder: Path, in_python: dict[int, str]) -> None:
+def test_the_keyboard_alone_is_enough(page, folder, in_python):
     with served(folder.parent) as address:
         open_page(page, f"{address}/page/")
     page.keyboard.press("Tab")
@@ -88,9 +84,7 @@ def test_the_keyboard_alone_is_enough(page: Page, folder: Path, in_python: dict[
     expect(said).to_contain_text("Decoder self-attention, layer 3, head 1")  # still chosen
 
 
-def test_a_worker_that_is_refused_leaves_its_work_to_the_page(
-    page: Page, folder: Path, in_python: dict[int, str]
-) -> None:
+def test_a_worker_that_is_refused_leaves_its_work_to_the_page(page, folder, in_python):
     """As a server does that allows scripts from its own address alone."""
     policy = '<meta http-equiv="Content-Security-Policy" content="worker-src \'none\'">'
     text = folder.joinpath("index.html").read_text(encoding="utf-8")
@@ -102,7 +96,7 @@ def test_a_worker_that_is_refused_leaves_its_work_to_the_page(
     expect(page.locator("#translation")).to_have_text(in_python[4])
 
 
-def test_greedy_search_stands_beside_the_beam(page: Page, folder: Path) -> None:
+def test_greedy_search_stands_beside_the_beam(page, folder):
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     translator, text = Translator(with_int8_rows(model), tokenizer), "I'm allergic to nuts."
     found, beams = (translator.translate([text], beam_size=width)[0] for width in (1, 4))
@@ -118,7 +112,7 @@ def test_greedy_search_stands_beside_the_beam(page: Page, folder: Path) -> None:
     expect(greedy).to_be_empty()
 
 
-def test_a_long_text_is_translated_without_pictures(page: Page, folder: Path) -> None:
+def test_a_long_text_is_translated_without_pictures(page, folder):
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", 20 * SENTENCE)
     expect(page.locator("#tree")).to_be_hidden()
@@ -127,14 +121,14 @@ def test_a_long_text_is_translated_without_pictures(page: Page, folder: Path) ->
     expect(page.locator("#tree")).to_be_visible()
 
 
-def test_an_empty_text_has_no_translation(page: Page, folder: Path) -> None:
+def test_an_empty_text_has_no_translation(page, folder):
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", " ")
     expect(page.locator("#translation")).to_have_text("")
     expect(page.locator("#hypotheses")).to_be_hidden()
 
 
-def test_a_line_without_a_letter_comes_back_as_it_is(page: Page, folder: Path) -> None:
+def test_a_line_without_a_letter_comes_back_as_it_is(page, folder):
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", " 2 + 2 = 4 ")
     expect(page.locator("#translation")).to_have_text("2 + 2 = 4")
@@ -142,7 +136,7 @@ def test_a_line_without_a_letter_comes_back_as_it_is(page: Page, folder: Path) -
     expect(page.locator("#hypotheses")).to_be_hidden()
 
 
-def test_the_tree_grows_by_keyboard_and_in_words(page: Page, folder: Path) -> None:
+def test_the_tree_grows_by_keyboard_and_in_words(page, folder):
     page.emulate_media(reduced_motion="reduce")
     open_page(page, folder.joinpath("index.html").as_uri())
     shown, slider = page.locator("#tree .step:not([hidden])"), page.locator("#step")
@@ -176,7 +170,7 @@ def test_the_tree_grows_by_keyboard_and_in_words(page: Page, folder: Path) -> No
     expect(page.locator("#tree-steps [aria-current] li")).to_have_count(4)
 
 
-def test_the_tree_plays_to_its_end(page: Page, folder: Path) -> None:
+def test_the_tree_plays_to_its_end(page, folder):
     page.emulate_media(reduced_motion="no-preference")
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", "Yes.")
@@ -189,9 +183,7 @@ def test_the_tree_plays_to_its_end(page: Page, folder: Path) -> None:
     expect(page.locator("#tree .step[hidden]")).to_have_count(0)
 
 
-def test_a_knocked_out_model_says_what_it_says_in_python(
-    page: Page, folder: Path, in_python: dict[int, str]
-) -> None:
+def test_a_knocked_out_model_says_what_it_says_in_python(page, folder, in_python):
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     translator = Translator(with_int8_rows(model), tokenizer)
     attention = translator.model.decoder.layers[1].cross_attention
@@ -222,7 +214,7 @@ def test_a_knocked_out_model_says_what_it_says_in_python(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, scheme) -> None:
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(page, folder, scheme):
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": 360, "height": 800})
     open_page(page, folder.joinpath("index.html").as_uri())
@@ -238,7 +230,7 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, 
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
 
 
-def test_a_frame_of_a_book_shows_one_view_alone(page: Page, tmp_path: Path) -> None:
+def test_a_frame_of_a_book_shows_one_view_alone(page, tmp_path):
     write_page(BOOK_MODEL, tmp_path / "translator", book="../book/")
     address = tmp_path.joinpath("translator", "index.html").as_uri()
     (tmp_path / "chapter.html").write_text(
@@ -257,9 +249,7 @@ def test_a_frame_of_a_book_shows_one_view_alone(page: Page, tmp_path: Path) -> N
     expect(frame.locator("html")).to_have_attribute("data-theme", "light")
 
 
-def test_each_view_of_a_page_in_a_book_links_to_its_chapter(
-    page: Page, folder: Path, tmp_path: Path
-) -> None:
+def test_each_view_of_a_page_in_a_book_links_to_its_chapter(page, folder, tmp_path):
     open_page(page, folder.joinpath("index.html").as_uri())
     expect(page.locator(".chapter:visible")).to_have_count(0)
     write_page(BOOK_MODEL, tmp_path / "translator", book="../book/")

@@ -1,25 +1,22 @@
 """The exported page in Chromium when something fails, takes long or is not allowed."""
 
 import re
-from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from exported_page import IN_CHROMIUM, open_page
 
 pytestmark = IN_CHROMIUM
 
 
-def replace_in(page: Page, path: Path, old: str, new: str) -> None:
+def replace_in(page, path, old, new):
     """Let the page have another text of one of its files."""
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1
     page.route(f"**/{path.name}", lambda route: route.fulfill(body=text.replace(old, new)))
 
 
-def test_after_an_error_what_was_typed_meanwhile_is_translated(
-    page: Page, folder: Path, address: str
-) -> None:
+def test_after_an_error_what_was_typed_meanwhile_is_translated(page, folder, address):
     begin = "translate: async (request) => {"
     fail = "await new Promise((_, no) => setTimeout(no, 2000, 'no memory'));"
     failing = f"{begin} if (request.text === 'fail') {fail}"
@@ -38,7 +35,7 @@ def test_after_an_error_what_was_typed_meanwhile_is_translated(
     expect(page.locator("#hypotheses")).to_be_visible()
 
 
-def test_that_the_model_did_not_load_is_said_aloud(page: Page, folder: Path, address: str) -> None:
+def test_that_the_model_did_not_load_is_said_aloud(page, folder, address):
     fail = 'load: async () => { throw "no memory"; }, unused: async ({'
     replace_in(page, folder / "engine.js", "load: async ({", fail)
     page.goto(address)
@@ -47,8 +44,8 @@ def test_that_the_model_did_not_load_is_said_aloud(page: Page, folder: Path, add
 
 
 def test_where_only_scripts_of_its_own_address_are_allowed_it_computes_in_javascript(
-    page: Page, folder: Path, address: str
-) -> None:
+    page, folder, address
+):
     """Then worker, WebAssembly and scripts in HTML are refused."""
     policy = "<meta http-equiv=Content-Security-Policy content=\"script-src 'self'\">"
     text = folder.joinpath("index.html").read_text(encoding="utf-8")
@@ -61,7 +58,7 @@ def test_where_only_scripts_of_its_own_address_are_allowed_it_computes_in_javasc
     expect(page.locator(".ax-queries li")).not_to_have_count(0)
 
 
-def test_explorers_of_earlier_sentences_are_given_up(page: Page, address: str) -> None:
+def test_explorers_of_earlier_sentences_are_given_up(page, address):
     """New colours are drawn by the one that stands in the page."""
     page.add_init_script(
         "window.nObservers = 0; const observe = MutationObserver.prototype.observe;"
@@ -80,9 +77,7 @@ def test_explorers_of_earlier_sentences_are_given_up(page: Page, address: str) -
     page.wait_for_function(f"{drawn} !== {light!r}")
 
 
-def test_a_long_search_is_announced_cut_and_given_up_for_a_newer_text(
-    page: Page, address: str
-) -> None:
+def test_a_long_search_is_announced_cut_and_given_up_for_a_newer_text(page, address):
     open_page(page, address)
     page.evaluate(
         "window.heard = []; new MutationObserver(() => heard.push(document.querySelector('#said')"
@@ -102,7 +97,7 @@ def test_a_long_search_is_announced_cut_and_given_up_for_a_newer_text(
     expect(page.locator("#spoken")).to_have_text(cut)
 
 
-def test_what_is_knocked_out_leaves_the_other_views_as_they_are(page: Page, address: str) -> None:
+def test_what_is_knocked_out_leaves_the_other_views_as_they_are(page, address):
     open_page(page, address)
     page.wait_for_function("document.querySelector('#left').textContent")
     page.fill("#step", "2")

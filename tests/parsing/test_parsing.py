@@ -309,7 +309,7 @@ def test_an_empty_parse_scores_zero():
 LEVELS = 100_000
 
 
-def deep_tree(word: str, levels: int = LEVELS) -> Tree:
+def deep_tree(word, levels=LEVELS):
     tree = Tree("NN", (word,))
     for _ in range(levels):
         tree = Tree("NP", (tree,))
