@@ -3,7 +3,6 @@ a keyboard reaches all of it."""
 
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
@@ -161,36 +160,6 @@ def test_zeros_are_decimals_too():
     assert '"weights": [[[[[1.000,0.000],[0.000,1.000]]]]]' in html
 
 
-def test_a_sentence_of_a_dozen_tokens_is_a_small_page():
-    maps = [random_maps(name, 13, 13, n=3, h=6) for name in ("encoder", "decoder", "cross")]
-    assert len(AttentionExplorer("title", maps)._repr_html_().encode()) < 100_000
-
-
-def test_its_text_form_is_one_line():
-    explorer = AttentionExplorer("a → b", [random_maps("One"), random_maps("Two")])
-    assert repr(explorer) == "AttentionExplorer('a → b': one, two)"
-
-
-def luminance(colour):
-    found = 0.0
-    for i, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
-        part = int(colour[i : i + 2], 16) / 255
-        found += weight * (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4)
-    return found
-
-
-def contrast(one, two):
-    low, high = sorted(map(luminance, (one, two)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_text_stands_out_on_the_strongest_heat():
-    html = AttentionExplorer("title", [random_maps()])._repr_html_()
-    light, dark = re.findall(r"--ax-heat: (#\w{6});", html)
-    assert contrast(light, "#222832") > 4.5  # the theme's text, light and dark
-    assert contrast(dark, "#ced6dd") > 4.5
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -245,7 +214,6 @@ SECOND_ROW = (
 )
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 in_browser = IN_CHROMIUM[-1]  # not all of them are slow
-Load = Callable[..., AttentionExplorer]
 
 
 def page_with(copies=1, length=L):

@@ -7,7 +7,6 @@ import dataclasses
 import gzip
 import hashlib
 import os
-import random
 import zipfile
 
 import pytest
@@ -99,30 +98,6 @@ def test_cleaning_by_hand(tree, cleaned):
 def test_a_tree_of_traces_is_none():
     assert treebank.clean(Tree("S", (Tree("NP", (Tree("-NONE-", ("*", "T")),)),))) is None
     assert treebank.clean(read_tree("( (S (NP-SBJ (-NONE- *)) (VP (-NONE- *))))")) is None
-
-
-def with_functions_and_traces(tree, chance):
-    """The tree with what cleaning takes away. It shares no code with the cleaning."""
-    children: list[Tree | str] = []
-    for child in tree.children:
-        if isinstance(child, str):
-            return tree
-        children.append(with_functions_and_traces(child, chance))
-        if chance.random() < 0.2:
-            trace = Tree("-NONE-", ("*",))
-            within = Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))
-            children.append(chance.choice([trace, *within]))
-    return Tree(tree.label + chance.choice(["", "", "-SBJ", "=2", "-TMP-1"]), tuple(children))
-
-
-@pytest.mark.slow
-def test_cleaning_takes_away_what_was_added_and_nothing_that_counts():
-    chance = random.Random(3)
-    for tree in TREES:
-        dressed = with_functions_and_traces(tree, chance)
-        assert treebank.clean(Tree("TOP", (dressed,))) == tree == treebank.clean(tree)
-        assert brackets(dressed) == brackets(tree)
-    assert dressed != tree
 
 
 # Splits
