@@ -139,12 +139,6 @@ def test_processes_stop_together_when_one_gets_a_signal(runs):
     assert losses[0] == losses[1]
 
 
-def test_each_process_begins_with_a_random_state_of_its_own(runs):
-    """The bits of the last test would be others if one of them were lost."""
-    first, second = (n["random"] for n in notes(runs, "exchanges", 2))
-    assert first != second
-
-
 def test_what_is_no_number_in_one_process_is_skipped_by_all(runs):
     assert ended(runs)["poisoned"] == [0] and ended(runs)["poisoned two"] == [0, 0]
     (alone,) = notes(runs, "poisoned", 1)
