@@ -404,8 +404,7 @@ def test_what_is_no_text_to_translate_is_one_line(capsys, directory, tmp_path, c
     (tmp_path / "out").write_bytes(b"of yesterday")
     files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     assert words in refused(capsys, "translate", directory, *files)
-    is_streamed = "line 2" in words  # by then a line is written
-    assert (tmp_path / "out").read_bytes() == b"of yesterday" or is_streamed
+    assert (tmp_path / "out").read_bytes() == b"of yesterday"
 
 
 @pytest.mark.slow
