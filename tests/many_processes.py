@@ -97,11 +97,7 @@ def stopped_by_a_signal(name: str, at_step: int, number: int) -> Do:
             return step(self, *args)
 
         TrainingRun.step = interrupted  # type: ignore[method-assign]
-        try:
-            run(name, p_drop=0.1)(processes)
-        except KeyboardInterrupt:
-            note(name, processes, {"random": torch.get_rng_state().tolist()})
-            raise
+        run(name, p_drop=0.1)(processes)
 
     return do
 

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import ConsoleMessage, Page, Request, Response
 
 from exported_page import IN_CHROMIUM
 from tools.browser import open_page, served
@@ -43,18 +42,18 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 PAGE_FACTS = Path(__file__).with_name("page_facts.js").read_text(encoding="utf-8")
 
 
-def listen(page: Page, seen: Visit) -> None:
+def listen(page, seen):
     """Note in `seen` what the page asks for, what does not come, and what its scripts say."""
 
-    def answered(answer: Response) -> None:
+    def answered(answer):
         if answer.status >= 400:
             seen["missing"].append(f"{answer.status} {answer.url}")
 
-    def failed(request: Request) -> None:
+    def failed(request):
         if request.failure != "net::ERR_ABORTED":
             seen["missing"].append(f"{request.failure} {request.url}")
 
-    def said(message: ConsoleMessage) -> None:
+    def said(message):
         if message.type in ("error", "assert"):
             seen["errors"].append(message.text)
 
@@ -65,7 +64,7 @@ def listen(page: Page, seen: Visit) -> None:
     page.on("console", said)
 
 
-def barriers(page: Page, **options: Any) -> list[str]:
+def barriers(page, **options):
     """What axe-core calls serious or critical: rule, number of places, the first, what to do."""
     options = {"resultTypes": ["violations"], "preload": False, **options}
     found = Axe().run(page, options=options).response
@@ -77,7 +76,7 @@ def barriers(page: Page, **options: Any) -> list[str]:
     ]
 
 
-def visit(page: Page, address: str) -> Visit:
+def visit(page, address):
     """Load the page at `address`, look at it wide and narrow, light and dark, and take notes.
 
     axe-core judges the page as it is by all its rules but those for colours, which it applies in
@@ -111,14 +110,14 @@ def visit(page: Page, address: str) -> Visit:
 
 
 @pytest.fixture(scope="module")
-def visits(tab: Page) -> dict[str, Visit]:
+def visits(tab):
     if not PAGES:
         pytest.skip("no built book (make html)")
     with served(HTML.parent) as address:
         return {name: visit_alone(tab, f"{address}/{HTML.name}/{name}") for name in PAGES}
 
 
-def visit_alone(tab: Page, address: str) -> Visit:
+def visit_alone(tab, address):
     """A visit in a tab of its own, so that no listener of the last visit hears this one."""
     with tab.context.new_page() as page:
         page.set_default_timeout(600_000)
@@ -135,7 +134,7 @@ FAULTY = """<!doctype html><html lang="en"><head><title>t</title>
 
 
 @pytest.mark.slow
-def test_a_page_with_these_faults_is_found_out(tab: Page, tmp_path: Path) -> None:
+def test_a_page_with_these_faults_is_found_out(tab, tmp_path):
     """The control: each question that the tests below ask has an answer other than "nothing"."""
     (tmp_path / "faults.html").write_text(FAULTY, encoding="utf-8")
     with served(tmp_path) as address:
@@ -156,7 +155,7 @@ def test_a_page_with_these_faults_is_found_out(tab: Page, tmp_path: Path) -> Non
     assert "scrollable-region-focusable" in found["barriers on a phone"]
 
 
-def test_no_page_asks_another_host(visits: dict[str, Visit]) -> None:
+def test_no_page_asks_another_host(visits):
     asked = {
         url
         for seen in visits.values()
@@ -168,5 +167,5 @@ def test_no_page_asks_another_host(visits: dict[str, Visit]) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_page_has_a_fault(visits: dict[str, Visit], fault: str) -> None:
+def test_no_page_has_a_fault(visits, fault):
     assert {page: seen[fault] for page, seen in visits.items() if seen[fault]} == {}

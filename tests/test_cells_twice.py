@@ -23,7 +23,7 @@ def text_of(cell):
     return "".join([*printed, *(text for text in shown if " at 0x" not in text)])
 
 
-def failures(chapter: Path) -> list[str]:
+def failures(chapter):
     """A line for each error, and for each cell that prints something else the second time."""
     notebook = notebooks.read_source(chapter)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -25,7 +25,7 @@ PROJECT = ("conftest.py", "pyproject.toml", "tests/nbval.cfg", CHAPTER)
 before this repository."""
 
 
-def red_cells(project: Path, *options: str) -> list[int]:
+def red_cells(project, *options):
     """The numbers of the cells that failed in the chapter, run on the package in `project`."""
     command = [
         sys.executable, "-m", "pytest", "--nbval", "-q", "-rf", "-p", "no:xdist", "-p",
@@ -43,7 +43,7 @@ def red_cells(project: Path, *options: str) -> list[int]:
     return list(map(int, numbers))
 
 
-def copy_of_the_project(folder: Path) -> Path:
+def copy_of_the_project(folder):
     for name in PROJECT:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
@@ -52,7 +52,7 @@ def copy_of_the_project(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def red(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+def red(tmp_path_factory):
     """For each mutant the first two cells that turn red: the one that shows the line,
     and one that asserts."""
     found = {}
@@ -65,15 +65,13 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("name", [DOUBLED[0], UNSCALED[0]])
-def test_a_changed_number_turns_the_chapter_red(name: str, red: dict[str, list[int]]) -> None:
+def test_a_changed_number_turns_the_chapter_red(name, red):
     cells = nbformat.read(ROOT / CHAPTER, as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     assert any("assert" in code[number] for number in red[name])
 
 
-def test_without_the_change_the_same_cells_are_green(
-    red: dict[str, list[int]], tmp_path: Path
-) -> None:
+def test_without_the_change_the_same_cells_are_green(red, tmp_path):
     """As far as the last of them: the whole chapter is compared elsewhere
     in the same run of the tests."""
     project = copy_of_the_project(tmp_path)

@@ -19,23 +19,23 @@ MENDED = {
 }
 
 
-def bounds() -> dict[str, tuple[int, ...]]:
+def bounds():
     """Lowest version by package, of the package's own requirements."""
     found = re.findall(r"^([\w.-]+)>=([\d.]+)$", "\n".join(PROJECT["dependencies"]), flags=re.M)
     return {package: tuple(map(int, version.split("."))) for package, version in found}
 
 
 @pytest.mark.parametrize("package", MENDED)
-def test_no_version_with_a_known_hole_is_allowed(package: str) -> None:
+def test_no_version_with_a_known_hole_is_allowed(package):
     assert bounds()[package] >= MENDED[package]
 
 
-def test_every_requirement_names_its_oldest_version() -> None:
+def test_every_requirement_names_its_oldest_version():
     assert floor.unbounded(PROJECT) == []
     assert len(bounds()) == len(PROJECT["dependencies"])
 
 
-def test_what_names_no_oldest_version_is_found() -> None:
+def test_what_names_no_oldest_version_is_found():
     project = {
         "dependencies": ["torch>=2.10", "numpy", "tqdm<5"],
         "optional-dependencies": {"book": ["a==1", "b"]},
@@ -43,20 +43,20 @@ def test_what_names_no_oldest_version_is_found() -> None:
     assert floor.unbounded(project) == ["numpy", "tqdm<5", "b"]
 
 
-def test_the_oldest_python_is_the_bound() -> None:
+def test_the_oldest_python_is_the_bound():
     assert floor.oldest_python({"requires-python": ">=3.11"}) == "3.11"
     with pytest.raises(SystemExit, match="must be a lower bound, got '~=3.11'"):
         floor.oldest_python({"requires-python": "~=3.11"})
 
 
-def test_the_newest_python_is_a_release() -> None:
+def test_the_newest_python_is_a_release():
     found = [("cpython", "3.9.18"), ("cpython", "3.13.0"), ("cpython", "3.15.0rc1")]
     found += [("pypy", "3.14.2"), ("cpython", "3.11.7")]
     listed = [{"implementation": kind, "version": version} for kind, version in found]
     assert floor.newest_python(listed) == "3.13.0"
 
 
-def test_the_pins_lie_above_the_floor() -> None:
+def test_the_pins_lie_above_the_floor():
     """What the book was run with is allowed, and not older than what is allowed."""
     requirements = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     pins = dict(re.findall(r"^([\w.-]+)==([\d.]+)", requirements, flags=re.M))

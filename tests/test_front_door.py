@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["decoding.translator", "decoding.search"])
-def test_beam_search_is_the_function_whatever_was_imported_before(first: str) -> None:
+def test_beam_search_is_the_function_whatever_was_imported_before(first):
     code = (
         f"import annotated_transformer.{first}, annotated_transformer as a; "
         "from annotated_transformer import beam_search; "
@@ -20,7 +20,7 @@ def test_beam_search_is_the_function_whatever_was_imported_before(first: str) ->
 
 
 @pytest.mark.slow
-def test_every_name_is_there_and_no_other_than_the_registry_is_a_module() -> None:
+def test_every_name_is_there_and_no_other_than_the_registry_is_a_module():
     code = (
         "import annotated_transformer as a; from types import ModuleType; "
         "shown = [name for name in dir(a) if name[:2] != '__']; assert shown == a.__all__; "

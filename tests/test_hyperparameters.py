@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[1] / "book" / "hyperparameters.md").read_text(enc
 PAPER_VOCABULARY = 37_000
 
 
-def tables() -> dict[str, dict[str, list[str]]]:
+def tables():
     """By heading: the first cell of each row, and the others."""
     found: dict[str, dict[str, list[str]]] = {}
     for section in PAGE.split("\n## ")[1:]:
@@ -34,7 +34,7 @@ def tables() -> dict[str, dict[str, list[str]]]:
 TABLES = tables()
 
 
-def written(value: Any) -> str:
+def written(value):
     """A setting as the page shows it: 25,000 and 1e-9, words as code."""
     if isinstance(value, bool | str):
         return f"`{value}`"
@@ -43,13 +43,13 @@ def written(value: Any) -> str:
     return re.sub(r"e-0(\d)", r"e-\1", f"{value:g}")
 
 
-def of(*settings: Any) -> dict[str, list[str]]:
+def of(*settings):
     """What the page has to say of each field of these settings, without the tokens."""
     names = [name for name in settings[0].to_dict() if name != "vocab_size"]
     return {f"`{name}`": [written(getattr(each, name)) for each in settings] for name in names}
 
 
-def test_the_presets_are_the_codes() -> None:
+def test_the_presets_are_the_codes():
     models = [getattr(ModelConfig, name)(PAPER_VOCABULARY) for name in PRESETS]
     counted = [f"{count_parameters(model) / 1e6:.1f} million" for model in models]
     rows = {name: cells[1:] for name, cells in TABLES["Our presets"].items()}
@@ -60,11 +60,11 @@ def test_the_presets_are_the_codes() -> None:
 @pytest.mark.parametrize(
     ("heading", "settings"), [("Training", TrainConfig()), ("Decoding", DecodeConfig())]
 )
-def test_the_defaults_are_the_codes(heading: str, settings: Any) -> None:
+def test_the_defaults_are_the_codes(heading, settings):
     assert {name: cells[1:2] for name, cells in TABLES[heading].items()} == of(settings)
 
 
-def test_the_choices_are_the_codes() -> None:
+def test_the_choices_are_the_codes():
     said = []
     for name, hint in get_type_hints(ModelConfig).items():
         if get_origin(hint) is Literal:
@@ -76,13 +76,13 @@ def test_the_choices_are_the_codes() -> None:
 # The paper's numbers, written down from the paper; test_config.py has those of base and big
 
 
-def test_the_parsing_model_can_be_configured() -> None:
+def test_the_parsing_model_can_be_configured():
     parsing = ModelConfig.base(16_000, N=4, d_model=1024)
     assert (parsing.N, parsing.d_model, parsing.d_ff, parsing.h) == (4, 1024, 2048, 8)
     assert DecodeConfig(beam_size=21, alpha=0.3, max_extra=300).max_extra == 300
 
 
-def test_the_page_has_the_papers_rows() -> None:
+def test_the_page_has_the_papers_rows():
     """H1 to H8: base, big, parsing, Adam, data, averaging, decoding, hardware."""
     rows = {label: cells[1:] for label, cells in TABLES["The paper's values"].items()}
     assert rows["layers $N$"] == ["6", "6", "4"]
@@ -99,6 +99,6 @@ def test_the_page_has_the_papers_rows() -> None:
     assert "$10^{-9}$" in rows["Adam $\\beta_1$, $\\beta_2$, $\\epsilon$"][0]
 
 
-def test_where_the_page_says_that_the_paper_disagrees_it_does() -> None:
+def test_where_the_page_says_that_the_paper_disagrees_it_does():
     assert count_parameters(ModelConfig.base(37_000)) // 10**6 == 63
     assert round(100_000 * 0.4 / 3600, 1) == 11.1

@@ -3,13 +3,12 @@
 Skipped where there is no Chromium or no built book (`make html`).
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Frame, Page, expect
+from playwright.sync_api import expect
 
 from tools.browser import CHROMIUM, SECONDS, served
 
@@ -37,13 +36,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     with served(HTML.parent) as address:
         yield f"{address}/{HTML.name}/book"
 
 
 @pytest.fixture(scope="module")
-def plain(tab: Page) -> Iterator[Page]:
+def plain(tab):
     """A tab in which JavaScript is switched off."""
     browser = tab.context.browser
     assert browser is not None
@@ -53,13 +52,13 @@ def plain(tab: Page) -> Iterator[Page]:
 
 
 @pytest.fixture
-def phone(page: Page) -> Page:
+def phone(page):
     page.set_viewport_size({"width": 360, "height": 800})
     page.emulate_media(reduced_motion="reduce")  # axe sees no colour on its way to another
     return page
 
 
-def barriers(frame: Frame) -> list[str]:
+def barriers(frame):
     """What axe-core calls serious or critical inside the frame."""
     found = Axe().run(frame).response["violations"]
     return [
@@ -70,7 +69,7 @@ def barriers(frame: Frame) -> list[str]:
 
 
 @in_chapters
-def test_a_chapter_shows_its_view_alive_on_a_phone(phone: Page, address: str, chapter: str) -> None:
+def test_a_chapter_shows_its_view_alive_on_a_phone(phone, address, chapter):
     name, own, others = VIEWS[chapter]
     errors: list[str] = []
     phone.on("pageerror", lambda error: errors.append(str(error)))
@@ -102,9 +101,7 @@ def test_a_chapter_shows_its_view_alive_on_a_phone(phone: Page, address: str, ch
 
 
 @in_chapters
-def test_without_javascript_the_stored_example_is_there(
-    plain: Page, address: str, chapter: str
-) -> None:
+def test_without_javascript_the_stored_example_is_there(plain, address, chapter):
     name, *_ = VIEWS[chapter]
     plain.goto(f"{address}/{chapter}.html")
     view = plain.locator(".translator-view[data-src]")

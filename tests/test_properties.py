@@ -2,8 +2,6 @@
 
 import json
 import unicodedata
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -40,7 +38,7 @@ TREES = st.recursive(
 )
 
 
-def right_or_one_line(action: Callable[[], Any]) -> Any:
+def right_or_one_line(action):
     try:
         return action()
     except ConfigError as error:

@@ -22,12 +22,12 @@ STARTS = (f"{PROGRAM} ", "torchrun ", "python -m ", "python benchmarks/")
 MADE_LATER = ("_build/", "runs/")  # what the commands themselves write
 
 
-def command_lines() -> list[str]:
+def command_lines():
     blocks = [block.replace("\\\n", " ") for kind, block in BLOCKS if kind != "python"]
     return [line for block in blocks for line in block.splitlines()]
 
 
-def arguments(line: str) -> list[str]:
+def arguments(line):
     """The words after the program's name, without comment and redirections."""
     words = shlex.split(line, comments=True)
     if words[0] == "torchrun":
@@ -37,7 +37,7 @@ def arguments(line: str) -> list[str]:
     return words[1 : min(ends, default=len(words))]
 
 
-def lines_of_the_book() -> list[tuple[str, str]]:
+def lines_of_the_book():
     """The commands in the fences of chapters and pages, with the file that shows them."""
     found = []
     for path in sorted([*(ROOT / "book").glob("*.py"), *(ROOT / "book").glob("*.md")]):
@@ -51,7 +51,7 @@ def lines_of_the_book() -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_its_python_runs_from_first_block_to_last() -> None:
+def test_its_python_runs_from_first_block_to_last():
     code = "\n".join(block for kind, block in BLOCKS if kind == "python")
     assert "Translator.from_checkpoint" in code
     done = subprocess.run(
@@ -61,14 +61,14 @@ def test_its_python_runs_from_first_block_to_last() -> None:
 
 
 @pytest.mark.parametrize("line", command_lines())
-def test_its_command_lines_parse(line: str) -> None:
+def test_its_command_lines_parse(line):
     chosen = parser().parse_args(arguments(line))
     if getattr(chosen, "corpus", None):
         assert chosen.corpus in corpus.names()
 
 
 @pytest.mark.parametrize(("name", "line"), lines_of_the_book())
-def test_the_command_lines_of_the_book_parse(name: str, line: str) -> None:
+def test_the_command_lines_of_the_book_parse(name, line):
     if line.startswith("python -m"):
         assert find_spec(line.split()[2]), name
     elif line.startswith("python"):
@@ -77,21 +77,21 @@ def test_the_command_lines_of_the_book_parse(name: str, line: str) -> None:
         parser().parse_args(arguments(line))
 
 
-def test_every_verb_is_shown() -> None:
+def test_every_verb_is_shown():
     assert {arguments(line)[0] for line in command_lines()} == {
         "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
         "import", "export-page", "new",
     }  # fmt: skip
 
 
-def test_its_make_targets_exist() -> None:
+def test_its_make_targets_exist():
     targets = set(re.findall(r"\bmake ([a-z]+)\b(?= |`)", README))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     rules = set(re.findall(r"^([a-z]+):", makefile, flags=re.M))
     assert targets and targets <= rules
 
 
-def test_the_files_it_names_exist() -> None:
+def test_the_files_it_names_exist():
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
     words = re.findall(r"`([\w./-]+/[\w./-]*)`", README)
     paths = [word for word in words if not word.startswith(MADE_LATER)]
@@ -99,11 +99,11 @@ def test_the_files_it_names_exist() -> None:
     assert [name for name in links + paths if not (ROOT / name).exists()] == []
 
 
-def test_it_credits_tatoeba() -> None:
+def test_it_credits_tatoeba():
     assert "Tatoeba contributors, tatoeba.org, CC BY 2.0 FR" in " ".join(README.split())
 
 
-def test_its_results_are_those_of_the_result_files() -> None:
+def test_its_results_are_those_of_the_result_files():
     lines = re.findall(r"^\| \[.*\]\(book/results/.*\|$", README, flags=re.M)
     assert all(len(re.sub(r"\(book.*?\)|\|", " ", line).split()) <= 20 for line in lines)
     found = (re.search(r"\((book/results/\w+\.json)\).*?\| ([\d.]+) ", line) for line in lines)

@@ -17,20 +17,20 @@ NAMES = [*annotated_transformer.__all__, "corpus"]
 PUBLIC = {name: getattr(annotated_transformer, name) for name in NAMES}
 
 
-def test_the_page_documents_what_the_package_names_and_nothing_else() -> None:
+def test_the_page_documents_what_the_package_names_and_nothing_else():
     documented = re.findall(r"^\.\. auto(?:class|exception|function|module):: (\S+)$", PAGE, re.M)
     names = {f"{DOOR}.{name}" for name in annotated_transformer.__all__}
     assert sorted(documented) == sorted(names | {PUBLIC["corpus"].__name__})
 
 
-def test_the_page_is_written_by_hand() -> None:
+def test_the_page_is_written_by_hand():
     """Signatures and docstrings are put in when the page is built: none of them is in git."""
     assert "eval-rst" in PAGE
     assert not re.search(r"^#+ `|^```python|^\s*def |->", PAGE, flags=re.M)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_a_member_on_the_page_has_a_docstring(name: str) -> None:
+def test_a_member_on_the_page_has_a_docstring(name):
     """Sphinx leaves out a member without one, in silence."""
     found = re.search(rf":: {DOOR}\S*\.{name}\n   :members: (\S.*)$", PAGE, flags=re.M)
     for member in found[1].split(", ") if found else []:
@@ -38,7 +38,7 @@ def test_a_member_on_the_page_has_a_docstring(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_runs(tmp_path, monkeypatch):
     (tmp_path / "book").symlink_to(ROOT / "book", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
     order = sorted(PUBLIC, key=lambda name: name != "train")  # whose run other examples use

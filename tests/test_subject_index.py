@@ -29,12 +29,12 @@ ASKED = [
 ]  # fmt: skip
 
 
-def text_of(page: str) -> str:
+def text_of(page):
     path = BOOK / f"{page}.md"
     return (path if path.exists() else BOOK / f"{page}.py").read_text(encoding="utf-8")
 
 
-def found(asked: str) -> bool:
+def found(asked):
     """Whether the index has the words, and its first page tells of them."""
     wanted = {word.lower() for word in re.findall(r"\w[\w-]*", asked)}
     for term, pages in PLACES.items():
@@ -46,18 +46,18 @@ def found(asked: str) -> bool:
 
 
 @pytest.mark.parametrize("term", PLACES)
-def test_every_page_that_is_named_has_the_term(term: str) -> None:
+def test_every_page_that_is_named_has_the_term(term):
     pattern = subject_index.words(term)
     assert [page for page in PLACES[term] if not pattern.search(text_of(page))] == []
 
 
-def test_a_hundred_look_ups_are_found() -> None:
+def test_a_hundred_look_ups_are_found():
     drawn = random.Random(36).sample(sorted({*GLOSSARY, *ASKED}), 100)
     missed = [asked for asked in drawn if not found(asked)]
     assert len(missed) <= 5, missed
 
 
-def test_a_term_that_nobody_tells_is_not_found() -> None:
+def test_a_term_that_nobody_tells_is_not_found():
     assert not found("eigenvalue of the Hessian")
     ring = subject_index.words("ring, of GPUs")
     assert ring.search("a ring") and not ring.search("string")

@@ -35,14 +35,14 @@ SMALL = [
 ]  # fmt: skip
 
 
-def commands() -> list[list[str]]:
+def commands():
     """The words of each line of shell, pip and mkdir aside."""
     shell = "".join(block for kind, block in BLOCKS if kind == "sh").replace("\\\n", " ")
     lines = [shlex.split(line) for line in shell.splitlines()]
     return [words for words in lines if words[0] not in ("pip", "mkdir")]
 
 
-def some_pairs() -> tuple[list[tuple[str, str]], int]:
+def some_pairs():
     """Pairs and the size of a vocabulary that they can fill."""
     if not (REAL_DATA / "train.en.gz").exists():
         return text_pairs(1, 300), 340
@@ -103,7 +103,7 @@ def test_its_settings_are_those_of_the_papers_base(tmp_path):
     assert (chosen.beam_size, chosen.alpha, chosen.max_extra) == (4, 0.6, 50)
 
 
-def row(label: str) -> list[float]:
+def row(label):
     line = next(line for line in TEXT.splitlines() if line.startswith(f"| {label}"))
     cells = (cell.replace(",", "") for cell in line.split("|")[2:-1])
     return [float(found[0]) for cell in cells if (found := re.search(r"[\d.]+", cell))]
@@ -117,7 +117,7 @@ def test_the_memory_of_a_gpu_is_what_its_chapter_counts():
     assert row("memory of a GPU") == [base, big]
 
 
-def bytes_of_a_run(n_parameters: int, n_checkpoints: int) -> int:
+def bytes_of_a_run(n_parameters, n_checkpoints):
     """Checkpoints and the weights in use; in each of two states weights and two moments."""
     return 4 * n_parameters * (n_checkpoints + 1) + 2 * 12 * n_parameters
 

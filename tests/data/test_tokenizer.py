@@ -34,7 +34,7 @@ COMPATIBILITY = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer():
     return Tokenizer.train(SENTENCES, vocab_size=340)
 
 
@@ -254,7 +254,7 @@ def test_same_ids_in_another_process(tokenizer, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def as_typed() -> Tokenizer:
+def as_typed():
     return Tokenizer.train(SENTENCES, vocab_size=420, as_typed=True)
 
 

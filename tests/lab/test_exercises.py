@@ -382,13 +382,6 @@ def test_a_usual_mistake_is_named(exercise, words, capsys):
 
 @pytest.mark.slow
 @each_exercise
-def test_there_are_two_mistakes_to_each_exercise(exercise):
-    sentences = {judge(task(exercise), answer) for answer in WRONG[exercise].values()}
-    assert len(sentences) >= 2 and None not in sentences
-
-
-@pytest.mark.slow
-@each_exercise
 def test_each_known_mistake_has_its_own_sentence(exercise):
     for sentence, wrong in task(exercise).mistakes.items():
         assert judge(task(exercise), wrong) == sentence
@@ -400,7 +393,7 @@ def test_a_diagnosis_is_a_sentence_and_not_the_answer(exercise):
     """Our sentences hold no code or formula, and what is said of a strange answer holds
     no number of the right one."""
     for sentence in task(exercise).mistakes:
-        assert sentence[0].isupper() or sentence.startswith(("eps", "alpha", "beta1"))
+        assert re.match("[A-Z]|eps|alpha|beta1", sentence)
         assert sentence[-1] in ".?" and "\n" not in sentence
         assert not re.search(
             r"\*\*|==|!=|\w\(|torch|tril|arange|sqrt|unsqueeze|None| / [0-9(]", sentence

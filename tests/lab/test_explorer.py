@@ -3,13 +3,10 @@ a keyboard reaches all of it."""
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Page as Tab
 
 from annotated_transformer.decoding.search import beam_search
 from annotated_transformer.errors import ConfigError
@@ -32,13 +29,11 @@ NAMES = [
 ]
 
 
-def toy_model(**changes: object) -> Transformer:
+def toy_model(**changes):
     return small_model(vocab_size=280, dtype=torch.float32, **changes)
 
 
-def random_maps(
-    name: str = "Attention", queries: int = L, keys: int = S, n: int = N, h: int = H
-) -> AttentionMaps:
+def random_maps(name="Attention", queries=L, keys=S, n=N, h=H):
     scores = torch.randn(n, h, queries, keys, generator=torch.Generator().manual_seed(queries))
     q, k = [f"▁q{i}" for i in range(queries)], [f"▁k{i}" for i in range(keys)]
     return AttentionMaps(name, (2 * scores).softmax(-1), q, k)
@@ -47,7 +42,7 @@ def random_maps(
 class Page(HTMLParser):
     """The tags of a piece of HTML in order, the text of its table's cells, and its scripts."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.cells: list[str] = []
@@ -55,28 +50,28 @@ class Page(HTMLParser):
         self.feed(html)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self.tags and self.tags[-1][0] in ("td", "th"):
             self.cells.append(data)
         elif self.tags and self.tags[-1][0] == "script":
             self.scripts.append(data)
 
     @property
-    def data(self) -> dict:
+    def data(self):
         return json.loads(self.scripts[0])
 
 
-def page(explorer: AttentionExplorer) -> Page:
+def page(explorer):
     return Page(explorer._repr_html_())
 
 
 # What is shown
 
 
-def test_it_shows_what_the_model_used() -> None:
+def test_it_shows_what_the_model_used():
     model, tokenizer = toy_model(), toy_tokenizer()
     source, target = tokenizer.encode("tea bad cab"), tokenizer.encode("deaf ebb")
     with record_attention(model) as recorded, torch.inference_mode():
@@ -88,7 +83,7 @@ def test_it_shows_what_the_model_used() -> None:
         torch.testing.assert_close(torch.tensor(shown), used, rtol=0, atol=5.1e-4)
 
 
-def test_a_decoders_query_has_the_token_it_reads_and_the_one_it_predicts() -> None:
+def test_a_decoders_query_has_the_token_it_reads_and_the_one_it_predicts():
     tokenizer = toy_tokenizer()
     encoder, decoder, cross = explore_attention(toy_model(), tokenizer, "tea bad", "cab").maps
     source, target = (tokenizer.pieces(tokenizer.encode(text)) for text in ("tea bad", "cab"))
@@ -100,7 +95,7 @@ def test_a_decoders_query_has_the_token_it_reads_and_the_one_it_predicts() -> No
 
 
 @pytest.mark.slow
-def test_without_a_target_it_shows_the_models_own_translation() -> None:
+def test_without_a_target_it_shows_the_models_own_translation():
     model, tokenizer = toy_model(), toy_tokenizer()
     output = beam_search(model, torch.tensor([[*tokenizer.encode("tea"), 2]]))[0][0].tokens
     explorer = explore_attention(model, tokenizer, "tea")
@@ -108,7 +103,7 @@ def test_without_a_target_it_shows_the_models_own_translation() -> None:
     assert explorer.title == f"tea → {tokenizer.decode(output)}"
 
 
-def test_the_encoder_alone_asks_the_decoder_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_alone_asks_the_decoder_nothing(monkeypatch):
     monkeypatch.setattr(Transformer, "decode", None)
     explorer = explore_attention(toy_model(), toy_tokenizer(), "tea bad", kinds=["encoder"])
     assert [maps.name for maps in explorer.maps] == ["Encoder self-attention"]
@@ -116,14 +111,14 @@ def test_the_encoder_alone_asks_the_decoder_nothing(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_dropout_is_off_while_it_looks_and_the_mode_stays(training: bool) -> None:
+def test_dropout_is_off_while_it_looks_and_the_mode_stays(training):
     model = toy_model(p_drop=0.5).train(training)
     one, two = (explore_attention(model, toy_tokenizer(), "tea", "bad") for _ in range(2))
     assert torch.equal(one.maps[2].weights, two.maps[2].weights)
     assert model.training is training
 
 
-def test_the_kinds_and_the_first_head_can_be_chosen() -> None:
+def test_the_kinds_and_the_first_head_can_be_chosen():
     start = ["cross", "encoder"], 2, 1, 2
     explorer = explore_attention(toy_model(), toy_tokenizer(), "tea", "bad", *start)
     shown = page(explorer)
@@ -138,7 +133,7 @@ def test_the_kinds_and_the_first_head_can_be_chosen() -> None:
 # The page it makes
 
 
-def test_it_is_self_contained_and_the_same_each_time() -> None:
+def test_it_is_self_contained_and_the_same_each_time():
     html = AttentionExplorer("title", [random_maps()])._repr_html_()
     assert html == AttentionExplorer("title", [random_maps()])._repr_html_()
     # A name, not an address.
@@ -147,7 +142,7 @@ def test_it_is_self_contained_and_the_same_each_time() -> None:
     assert not {"src", "href", "id"} & set(attributes)  # ids would clash where it stands twice
 
 
-def test_any_token_and_any_title_stay_text() -> None:
+def test_any_token_and_any_title_stay_text():
     nasty = ["</script><script>alert(1)</script>", "{{data}}", '"&\\', "<!--", "</td><b>"]
     maps = AttentionMaps("A & <i>B", random_maps().weights, nasty[:L], nasty, nasty[:L])
     html = AttentionExplorer("<b>title", [maps])._repr_html_()
@@ -158,41 +153,11 @@ def test_any_token_and_any_title_stay_text() -> None:
     assert '<p class="ax-title">&lt;b&gt;title</p>' in html
 
 
-def test_zeros_are_decimals_too() -> None:
+def test_zeros_are_decimals_too():
     """nbval compares decimals closely and words exactly: 0 against 0.001 would be two words."""
     maps = AttentionMaps("A", torch.tensor([[[[1.0, 0.0], [0.0004, 0.9996]]]]), "ab", "cd")
     html = AttentionExplorer("t", [maps])._repr_html_()
     assert '"weights": [[[[[1.000,0.000],[0.000,1.000]]]]]' in html
-
-
-def test_a_sentence_of_a_dozen_tokens_is_a_small_page() -> None:
-    maps = [random_maps(name, 13, 13, n=3, h=6) for name in ("encoder", "decoder", "cross")]
-    assert len(AttentionExplorer("title", maps)._repr_html_().encode()) < 100_000
-
-
-def test_its_text_form_is_one_line() -> None:
-    explorer = AttentionExplorer("a → b", [random_maps("One"), random_maps("Two")])
-    assert repr(explorer) == "AttentionExplorer('a → b': one, two)"
-
-
-def luminance(colour: str) -> float:
-    found = 0.0
-    for i, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
-        part = int(colour[i : i + 2], 16) / 255
-        found += weight * (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4)
-    return found
-
-
-def contrast(one: str, two: str) -> float:
-    low, high = sorted(map(luminance, (one, two)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_text_stands_out_on_the_strongest_heat() -> None:
-    html = AttentionExplorer("title", [random_maps()])._repr_html_()
-    light, dark = re.findall(r"--ax-heat: (#\w{6});", html)
-    assert contrast(light, "#222832") > 4.5  # the theme's text, light and dark
-    assert contrast(dark, "#ced6dd") > 4.5
 
 
 @pytest.mark.parametrize(
@@ -206,13 +171,13 @@ def test_text_stands_out_on_the_strongest_heat() -> None:
         ({"source": "  "}, "source must have a word in it"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(changes: dict, message: str) -> None:
+def test_what_cannot_be_shown_is_refused(changes, message):
     texts = {"source": "tea", "target": "bad"}
     with pytest.raises(ConfigError, match=message):
         explore_attention(toy_model(), toy_tokenizer(), **(texts | changes))
 
 
-def test_maps_that_do_not_fit_are_refused() -> None:
+def test_maps_that_do_not_fit_are_refused():
     weights = random_maps().weights
     line = "4 queries by 5 keys, got 3 query tokens and 5 key tokens"
     with pytest.raises(ConfigError, match=line):
@@ -249,10 +214,9 @@ SECOND_ROW = (
 )
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 in_browser = IN_CHROMIUM[-1]  # not all of them are slow
-Load = Callable[..., AttentionExplorer]
 
 
-def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]:
+def page_with(copies=1, length=L):
     """An explorer of `length` queries, and a page in which it stands `copies` times."""
     maps = random_maps(queries=length)
     predicts = [f"▁p{i}" for i in range(length)]
@@ -266,14 +230,14 @@ def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]
 
 
 @pytest.fixture
-def load(tab: Tab, tmp_path: Path) -> Iterator[Load]:
+def load(tab, tmp_path):
     """A page with one explorer, or several; afterwards nothing may have complained."""
     complaints: list[str] = []
 
-    def note(complaint: object) -> None:
+    def note(complaint):
         complaints.append(getattr(complaint, "text", str(complaint)))
 
-    def load(**size: int) -> AttentionExplorer:
+    def load(**size):
         explorer, html = page_with(**size)
         path = tmp_path / "page.html"
         path.write_text(html, encoding="utf-8")
@@ -289,20 +253,20 @@ def load(tab: Tab, tmp_path: Path) -> Iterator[Load]:
     assert complaints == []
 
 
-def press(tab: Tab, *keys: str) -> None:
+def press(tab, *keys):
     for key in keys:
         tab.keyboard.press(key)
 
 
-def chosen(tab: Tab, number: int = 0) -> dict:
+def chosen(tab, number=0):
     return tab.evaluate(CHOSEN.replace("NUMBER", str(number)))
 
 
-def row(explorer: AttentionExplorer, kind: int, layer: int, head: int, query: int) -> list[str]:
+def row(explorer, kind, layer, head, query):
     return [f"{weight:.2f}" for weight in explorer.maps[kind].weights[layer, head, query].tolist()]
 
 
-def nearly(one: list[str], two: list[str]) -> bool:
+def nearly(one, two):
     return len(one) == len(two) and all(
         abs(float(a) - float(b)) < 0.011 for a, b in zip(one, two, strict=True)
     )
@@ -310,7 +274,7 @@ def nearly(one: list[str], two: list[str]) -> bool:
 
 @pytest.mark.slow
 @in_browser
-def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Load) -> None:
+def test_the_keyboard_reaches_and_changes_everything(tab, load):
     explorer = load()
     seen = chosen(tab)
     assert (seen["checked"], seen["query"], seen["active"]) == (["Self", "2", "Head 3"], 0, True)
@@ -337,7 +301,7 @@ def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Load) -> No
 
 @pytest.mark.slow
 @in_browser
-def test_what_is_chosen_is_said_with_its_strongest_keys(tab: Tab, load: Load) -> None:
+def test_what_is_chosen_is_said_with_its_strongest_keys(tab, load):
     explorer = load()
     press(tab, "Tab", "ArrowRight", "Tab", "Tab", "Tab", "ArrowDown")
     weights = explorer.maps[1].weights[1, 2, 1]
@@ -354,7 +318,7 @@ def test_what_is_chosen_is_said_with_its_strongest_keys(tab: Tab, load: Load) ->
 
 
 @in_browser
-def test_controls_and_tokens_have_names_and_the_focus_is_seen(tab: Tab, load: Load) -> None:
+def test_controls_and_tokens_have_names_and_the_focus_is_seen(tab, load):
     load()
     press(tab, "Tab", "Tab", "Tab", "Tab")
     nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
@@ -372,7 +336,7 @@ def test_controls_and_tokens_have_names_and_the_focus_is_seen(tab: Tab, load: Lo
 
 
 @in_browser
-def test_pointing_shows_and_clicking_chooses(tab: Tab, load: Load) -> None:
+def test_pointing_shows_and_clicking_chooses(tab, load):
     explorer = load()
     third = tab.get_by_role("option").nth(2)
     third.hover()
@@ -386,7 +350,7 @@ def test_pointing_shows_and_clicking_chooses(tab: Tab, load: Load) -> None:
 
 
 @in_browser
-def test_two_on_a_page_leave_each_other_alone(tab: Tab, load: Load) -> None:
+def test_two_on_a_page_leave_each_other_alone(tab, load):
     load(copies=2)
     before = chosen(tab, 1)
     press(tab, "Tab", "ArrowRight", "Tab", "ArrowLeft", "Tab", "ArrowLeft", "Tab", "ArrowDown")
@@ -397,7 +361,7 @@ def test_two_on_a_page_leave_each_other_alone(tab: Tab, load: Load) -> None:
 
 
 @in_browser
-def test_on_paper_it_is_a_table(tab: Tab, load: Load) -> None:
+def test_on_paper_it_is_a_table(tab, load):
     explorer = load()
     assert tab.evaluate(SHOWN) == [True, False]
     press(tab, "Tab", "ArrowRight")
@@ -411,7 +375,7 @@ def test_on_paper_it_is_a_table(tab: Tab, load: Load) -> None:
 
 
 @in_browser
-def test_without_a_script_it_is_a_table(tab: Tab) -> None:
+def test_without_a_script_it_is_a_table(tab):
     explorer, html = page_with()
     with tab.context.browser.new_context(java_script_enabled=False) as context:
         plain = context.new_page()
@@ -421,7 +385,7 @@ def test_without_a_script_it_is_a_table(tab: Tab) -> None:
 
 
 @in_browser
-def test_it_fits_a_phone(tab: Tab, load: Load) -> None:
+def test_it_fits_a_phone(tab, load):
     load(length=30)
     usual = tab.viewport_size
     tab.set_viewport_size({"width": 360, "height": 800})
@@ -437,7 +401,7 @@ def test_it_fits_a_phone(tab: Tab, load: Load) -> None:
 
 
 @in_browser
-def test_who_wants_no_motion_gets_none(tab: Tab, load: Load) -> None:
+def test_who_wants_no_motion_gets_none(tab, load):
     load()
     fade = "getComputedStyle(document.querySelector('.ax-keys li')).transitionDuration"
     try:

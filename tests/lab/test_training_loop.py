@@ -37,15 +37,18 @@ def test_it_takes_the_steps_of_training_run():
     assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) <= 5e-6
 
 
-def test_an_epoch_has_every_pair_once_and_no_side_is_longer_than_asked():
+def test_an_epoch_has_every_pair_once_in_an_order_of_its_own_and_no_side_is_too_long():
     pairs = random_pairs(1, 100)
     n_targets = sum(len(target) + 1 for _, target in pairs)
-    batches, seen = batches_of(pairs, max_tokens=120), 0
-    while seen < n_targets:
-        batch = next(batches)
-        seen += batch.n_tokens
-        assert max(batch.source.numel(), batch.target_in.numel()) <= 120
-    assert seen == n_targets
+    batches = batches_of(pairs, max_tokens=120)
+    epochs = [[], []]
+    for epoch in epochs:
+        while sum(batch.n_tokens for batch in epoch) < n_targets:
+            epoch.append(next(batches))
+            assert max(epoch[-1].source.numel(), epoch[-1].target_in.numel()) <= 120
+        assert sum(batch.n_tokens for batch in epoch) == n_targets
+    first, second = ([batch.source.tolist() for batch in epoch] for epoch in epochs)
+    assert first != second
 
 
 @pytest.mark.parametrize("scores, best", [([3.0, 1.0, 2.0], 1), ([3.0, 2.0, 1.0], 2)])

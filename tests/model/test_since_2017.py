@@ -206,11 +206,10 @@ def test_the_stable_rate_rises_stays_and_falls_to_nothing():
     assert rates[:10] == pytest.approx([0.2 * step for step in range(1, 11)])
     assert set(rates[10:80]) == {2.0}
     assert rates[80:] == pytest.approx([2.0 * (100 - step) / 20 for step in range(80, 101)])
-    run = TrainingRun(
-        ModelConfig(**SMALL), TrainConfig(schedule="wsd", train_steps=100, warmup_steps=10)
-    )
+    config = TrainConfig(schedule="wsd", train_steps=100, warmup_steps=10, lr_factor=0.3)
+    run = TrainingRun(ModelConfig(**SMALL), config)
     run.steps = 50
-    assert run.rate == noam_learning_rate(10, SMALL["d_model"], 10)
+    assert run.rate == 0.3 * noam_learning_rate(10, SMALL["d_model"], 10)
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "muon"])

@@ -139,14 +139,6 @@ def test_processes_stop_together_when_one_gets_a_signal(runs):
     assert losses[0] == losses[1]
 
 
-def test_each_process_drops_what_it_likes_and_goes_on_with_it(runs):
-    """The bits of the last test would be others if one random state were lost."""
-    first, second = (n["random"] for n in notes(runs, "stopped", 2))
-    assert first != second
-    saved = load_file(runs / "dropout" / "training.safetensors")
-    assert not torch.equal(saved["random.cpu"], saved["random.cpu.1"])
-
-
 def test_what_is_no_number_in_one_process_is_skipped_by_all(runs):
     assert ended(runs)["poisoned"] == [0] and ended(runs)["poisoned two"] == [0, 0]
     (alone,) = notes(runs, "poisoned", 1)
@@ -199,7 +191,7 @@ def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypat
     assert main(["train", "--corpus", "nosuch", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if local_rank == "0" else 0)
-    assert not said or "nosuch" in said
+    assert ("nosuch" in said) == (local_rank == "0")
 
 
 def written(folder, name, pairs):

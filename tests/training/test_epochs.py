@@ -179,4 +179,10 @@ def test_augmented_epochs_differ_and_resume(as_typed):
     pairs = [(f"Tom has {i} bees", f"Tom hat {i} Bienen") for i in range(60)]
     first, again = (TrainingPairs(config, as_typed, pairs) for _ in range(2))
     epochs = [everything(first(0)), everything(first(1))]
-    assert epochs[0] != epochs[1] and everything(again(1)) == epochs[1]
+    assert everything(again(1)) == epochs[1]
+    for is_back in (False, True):
+        first_time, second_time = (
+            [pair for pair in epoch if (pair[0][0] == as_typed.back_id) == is_back]
+            for epoch in epochs
+        )
+        assert first_time != second_time and len(first_time) >= 60

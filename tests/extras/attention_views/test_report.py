@@ -15,7 +15,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.data.batching import encode_pairs, make_batch
-from annotated_transformer.decoding.evaluation import Score, bleu, mean_nll
+from annotated_transformer.decoding.evaluation import bleu, mean_nll
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.attention_views import report as reports
@@ -31,7 +31,7 @@ from toys import random_pairs, small_model, text_pairs, toy_tokenizer
 BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 
 
-def test_statistics_are_means_over_the_real_queries_of_a_padded_batch() -> None:
+def test_statistics_are_means_over_the_real_queries_of_a_padded_batch():
     model, batch = small_model(), make_batch(random_pairs(1, 6))
     found = head_statistics(model, [batch])
     with record_attention(model) as weights, torch.no_grad():
@@ -53,7 +53,7 @@ def test_statistics_are_means_over_the_real_queries_of_a_padded_batch() -> None:
         assert (each.entropy <= each.uniform + 1e-9).all()
 
 
-def test_the_spread_is_that_of_the_scores_before_the_softmax() -> None:
+def test_the_spread_is_that_of_the_scores_before_the_softmax():
     model, batch = small_model(), make_batch(random_pairs(1, 6))
     name = "decoder.layers.0.self_attention"
     before = head_statistics(model, [batch])[name].spread
@@ -71,7 +71,7 @@ def test_the_spread_is_that_of_the_scores_before_the_softmax() -> None:
     assert_close(head_statistics(model, [batch])[name].spread, 3 * before)
 
 
-def test_two_batches_count_as_one() -> None:
+def test_two_batches_count_as_one():
     model, pairs = small_model(), random_pairs(1, 8)
     parts = head_statistics(model, [make_batch(pairs[:3]), make_batch(pairs[3:])])
     for name, whole in head_statistics(model, [make_batch(pairs)]).items():
@@ -80,7 +80,7 @@ def test_two_batches_count_as_one() -> None:
     assert model.training == small_model().training
 
 
-def test_what_is_lost_is_what_a_model_without_it_lacks() -> None:
+def test_what_is_lost_is_what_a_model_without_it_lacks():
     model, tokenizer = small_model(vocab_size=280), toy_tokenizer()
     pairs = text_pairs(3, 12)
     report = attention_report(model, tokenizer, pairs, scores_bleu=False)
@@ -101,12 +101,12 @@ def test_what_is_lost_is_what_a_model_without_it_lacks() -> None:
 
 
 @pytest.mark.slow
-def test_bleu_is_that_of_the_search_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bleu_is_that_of_the_search_asked_for(monkeypatch):
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     pairs = [("She would have liked to know why it rained.", "Es regnete.")]
     seen: list[list[str]] = []
 
-    def kept(translations: list[str], targets: list[str]) -> Score:
+    def kept(translations, targets):
         seen.append(translations)
         return bleu(translations, targets)
 
@@ -123,13 +123,13 @@ def test_bleu_is_that_of_the_search_asked_for(monkeypatch: pytest.MonkeyPatch) -
     assert "(beam 3, alpha 0.6)" in as_table(report)
 
 
-def test_nothing_to_look_at_is_one_line() -> None:
+def test_nothing_to_look_at_is_one_line():
     with pytest.raises(ConfigError, match="^there is no pair to look at$"):
         attention_report(small_model(vocab_size=280), toy_tokenizer(), [("tea " * 2000, "tea")])
 
 
 @pytest.mark.slow
-def test_the_command_line_prints_a_table_or_json(tmp_path, capsys) -> None:
+def test_the_command_line_prints_a_table_or_json(tmp_path, capsys):
     model = small_model(vocab_size=280).float()
     checkpoint.write_directory(tmp_path / "run", model.config, toy_tokenizer(), {"corpus": "copy"})
     save_weights(tmp_path / "run" / "model.safetensors", model)

@@ -1,7 +1,5 @@
 """The report in Chromium, light and dark, on a screen as wide as a phone's."""
 
-from pathlib import Path
-
 from axe_playwright_python.sync_playwright import Axe
 
 from annotated_transformer.extras.from_pairs.report import report_page
@@ -14,7 +12,7 @@ SCORE = {"score": 12.3, "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:e
 SCORES = report_scores("Guten Tag. " + "w" * 90) | {"scores": {"BLEU": SCORE, "chrF2": SCORE}}
 
 
-def test_axe_finds_nothing_and_a_phone_is_wide_enough(tmp_path: Path) -> None:
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(tmp_path):
     log = [{"step": step, "nll": 5 - step / 100, "valid_nll": 3.0} for step in (50, 100, 150)]
     counts = {"train": 700, "valid": 20, "test": 20}
     text = report_page("a-long-name-of-a-file.tsv", counts, {"N": 3}, log, SCORES, 4.4)

@@ -7,8 +7,9 @@ residual stream has its channels in another order.
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from annotated_transformer.model.transformer import Transformer
-from toys import small_model
+from toys import small_model, text_pairs
 
 PARTS = {
     "self_attention.W_Q": "self_attn.q_proj", "self_attention.W_K": "self_attn.k_proj",
@@ -30,33 +31,31 @@ PARTS = {
 NORMS = {"encoder": {2: "final"}, "decoder": {2: "encoder_attn", 3: "final"}}
 
 
-def train(path: Path, text: Sequence[str], vocab_size: int) -> sentencepiece.SentencePieceProcessor:
+@cache
+def trained(side: int) -> bytes:
     """A SentencePiece model as opus-mt's are: unigram, without bytes, extra spaces removed."""
-    (path.parent / "text").write_text("\n".join(text), encoding="utf-8")
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        input=str(path.parent / "text"), model_prefix=str(path.with_suffix("")),
-        vocab_size=vocab_size, model_type="unigram", bos_id=-1, eos_id=0, unk_id=1, pad_id=-1,
+        sentence_iterator=iter([pair[side] for pair in text_pairs(0, 300)]), model_writer=model,
+        vocab_size=60, model_type="unigram", bos_id=-1, eos_id=0, unk_id=1, pad_id=-1,
         minloglevel=2, hard_vocab_limit=False,
     )  # fmt: skip
-    (path.parent / "text").unlink()
-    path.with_suffix(".model").rename(path)
-    path.with_suffix(".vocab").unlink()
-    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return model.getvalue()
 
 
 def write_marian(
-    folder: Path, pairs: Sequence[tuple[str, str]], more: int = 0, **changes: Any
+    folder: Path, more: int = 0, **changes: Any
 ) -> tuple[Transformer, Tensor, dict[str, int]]:
     """The folder's model in our form (in float64), its bias of the logits, and its vocabulary.
 
     Of that, `more` pieces are in no text.
     """
     folder.mkdir(parents=True)
-    sides = [
-        train(folder / f"{side}.spm", text, 60)
-        for side, text in zip(("source", "target"), zip(*pairs, strict=True), strict=True)
-    ]
-    pieces = [one.id_to_piece(i) for one in sides for i in range(one.get_piece_size())]
+    pieces = []
+    for side, name in enumerate(("source", "target")):
+        (folder / f"{name}.spm").write_bytes(trained(side))
+        processor = sentencepiece.SentencePieceProcessor(model_proto=trained(side))
+        pieces += [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     words = [piece for piece in dict.fromkeys(pieces) if piece not in ("</s>", "<unk>")]
     words += [f"piece{i}" for i in range(more)]
     vocabulary = {piece: i for i, piece in enumerate(["</s>", "<unk>", *words, "<pad>"])}

@@ -30,6 +30,13 @@ def page(tmp_path_factory):
     return write_page(folder / "run", folder / "page")
 
 
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    """A folder of opus-mt's form, which no test changes, and its vocabulary."""
+    folder = tmp_path_factory.mktemp("marian") / "opus-mt-en-de"
+    return folder, write_marian(folder)[2]
+
+
 def logits_of(page, folder, source, target):
     jobs = {"do": "logits", "source": source, "target": target, "change": NONE}
     facts, logits = run_engine(page, {"do": "open", "folder": str(folder)}, jobs)
@@ -78,7 +85,7 @@ def test_numbers_of_16_bits_are_read_as_they_are(tmp_path, page, dtype):
 )
 def test_a_marian_model_has_the_logits_of_the_same_model_in_ours(tmp_path, page, changes):
     folder = tmp_path / "opus-mt-en-de"
-    model, bias, vocabulary = write_marian(folder, text_pairs(0, 300), **changes)
+    model, bias, vocabulary = write_marian(folder, **changes)
     if "activation" in changes:
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
@@ -93,9 +100,8 @@ def test_a_marian_model_has_the_logits_of_the_same_model_in_ours(tmp_path, page,
     assert facts["languages"] == ["en", "de"]
 
 
-def test_a_marian_model_that_came_by_us_and_went_out_again_is_the_same(tmp_path, page):
-    write_marian(tmp_path / "theirs", text_pairs(0, 300))
-    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+def test_a_marian_model_that_came_by_us_and_went_out_again_is_the_same(tmp_path, page, marian):
+    import_checkpoint(marian[0], tmp_path / "ours")
     again = export_checkpoint(tmp_path / "ours", tmp_path / "again")
     model, tokenizer = load_model(tmp_path / "ours")
     source, target = [*tokenizer.encode("tea bad"), 2], [1, 6, 3, 8, 11]
@@ -108,9 +114,8 @@ def test_a_marian_model_that_came_by_us_and_went_out_again_is_the_same(tmp_path,
     assert ids == [source[:-1]]
 
 
-def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(tmp_path, page):
-    folder = tmp_path / "opus-mt-en-de"
-    _, _, vocabulary = write_marian(folder, text_pairs(0, 300))
+def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(page, marian):
+    folder, vocabulary = marian
     source, target = (
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
         for side in ("source", "target")
@@ -137,7 +142,7 @@ def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(tmp_p
     assert decoded == [target.decode_pieces([by_id[i] for i in one]) for one in lists]
 
 
-def damaged(tmp_path):
+def damaged(tmp_path, marian):
     """(folder, what is said of it), each a copy of a good one with one thing wrong."""
 
     def copy(name, kind="own"):
@@ -163,7 +168,7 @@ def damaged(tmp_path):
         return folder
 
     small_checkpoint(tmp_path / "own")
-    write_marian(tmp_path / "marian", text_pairs(0, 300))
+    shutil.copytree(marian, tmp_path / "marian")
     empty = tmp_path / "empty"
     empty.mkdir()
     yield empty, "has no config.json"
@@ -217,8 +222,8 @@ def damaged(tmp_path):
     yield tmp_path / "no vocabulary", "has no vocab.json"
 
 
-def test_what_does_not_fit_is_refused_in_one_line_and_the_first_model_stays(tmp_path, page):
-    cases = list(damaged(tmp_path))
+def test_what_does_not_fit_is_refused_in_one_line_and_the_first_model_stays(tmp_path, page, marian):
+    cases = list(damaged(tmp_path, marian[0]))
     ask = {"do": "translate", "texts": ["tea"], "settings": {}}
     jobs = [{"do": "open", "folder": str(folder)} for folder, _ in cases]
     before, *answers, after = run_engine(page, ask, *jobs, ask)

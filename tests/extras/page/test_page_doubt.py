@@ -104,6 +104,13 @@ def test_what_it_has_never_read_is_told_apart(page):
     assert [one["strange"] for one in found] == list(STRANGE.values())
 
 
+def test_the_way_back_takes_the_languages_the_other_way_round(page):
+    settings = {"beamSize": 1, "back": True}
+    texts = ["Ich habe heute keine Zeit.", "I do not have the time for this today."]
+    (found,) = run_engine(page, {"do": "translate", "texts": texts, "settings": settings})
+    assert [one["strange"] for one in found] == ["", "target"]
+
+
 def test_of_the_validation_split_hardly_a_sentence_is_strange(page):
     """And nearly every one of its translations, typed in their place, is."""
     pairs = corpus.load("tatoeba-en-de", "valid")[:300]

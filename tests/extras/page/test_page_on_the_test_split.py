@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.data import corpus
@@ -29,7 +28,7 @@ SEARCH = """async ([texts, every]) => {
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)")
-def test_the_ids_are_pythons_on_the_whole_test_split(page: Page, tmp_path: Path) -> None:
+def test_the_ids_are_pythons_on_the_whole_test_split(page, tmp_path):
     """Greedy search in each of 1,000 sentences, the beam in 99 of a hundred; all of the beam's
     are in `benchmarks/page.py`."""
     texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")]

@@ -116,8 +116,8 @@ def judge(text):
                     assert (word, case) == ("die", "nominative")
                 else:
                     k = CASES.index(case)
-                    possessive = re.sub("^(sein|ihr)", "ein", word)
-                    assert word == DECLENSION[gender][k] or possessive == EIN[gender][k], clause
+                    forms = DECLENSION if word[0] == "d" else EIN
+                    assert re.sub("^(sein|ihr)", "ein", word) == forms[gender][k], clause
                 if described:
                     ending = adjective_ending(word, gender, case, plural)
                     assert re.fullmatch(f"({STEMS}){ending}", clause[i + 1]), clause

@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from lab.experiments import result_file
 from lab.experiments.result_file import KEYS, PLACE, commit, read_result, write_result
 
 
-def git(directory: Path, *words: str) -> str:
+def git(directory, *words):
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
     command = ["git", *identity, *words]
     return subprocess.check_output(command, cwd=directory, text=True).strip()

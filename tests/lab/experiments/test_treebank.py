@@ -7,9 +7,7 @@ import dataclasses
 import gzip
 import hashlib
 import os
-import random
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +24,7 @@ TREES = [tree for tree in sample_trees(400, seed=4) if len(tree_words(tree)) > 6
 FILES = tuple(f"{number:02}.tree" for number in range(10))
 
 
-def content(number: int) -> bytes:
+def content(number):
     """A file of twelve trees in the form of treebanks, the first with the last sentence
     of the file before, shouted."""
     trees = TREES[12 * number : 12 * number + 12]
@@ -41,7 +39,7 @@ CONTENTS = [content(number) for number in range(10)]
 
 
 @pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch) -> Path:
+def empty_cache(tmp_path, monkeypatch):
     """Nothing of the machine's own is seen, and nothing comes from the network."""
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("ANNOTATED_TRANSFORMER_DATA", raising=False)
@@ -50,7 +48,7 @@ def empty_cache(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def web(tmp_path) -> Path:
+def web(tmp_path):
     """A place that stands in for the two web addresses."""
     (tmp_path / "web").mkdir()
     serve(tmp_path / "web", CONTENTS)
@@ -65,7 +63,7 @@ def serve(web, contents):
             archive.writestr(f"treebank/combined/{file}", text)
 
 
-def stand_in(monkeypatch, name: str, web: Path) -> None:
+def stand_in(monkeypatch, name, web):
     """Let `name` be a small treebank that is fetched as the real one is."""
     url = (web / "treebank.zip" if name == "ptb-sample" else web).as_uri()
     digest = hashlib.sha256(b"".join(CONTENTS)).hexdigest()
@@ -100,30 +98,6 @@ def test_cleaning_by_hand(tree, cleaned):
 def test_a_tree_of_traces_is_none():
     assert treebank.clean(Tree("S", (Tree("NP", (Tree("-NONE-", ("*", "T")),)),))) is None
     assert treebank.clean(read_tree("( (S (NP-SBJ (-NONE- *)) (VP (-NONE- *))))")) is None
-
-
-def with_functions_and_traces(tree: Tree, chance: random.Random) -> Tree:
-    """The tree with what cleaning takes away. It shares no code with the cleaning."""
-    children: list[Tree | str] = []
-    for child in tree.children:
-        if isinstance(child, str):
-            return tree
-        children.append(with_functions_and_traces(child, chance))
-        if chance.random() < 0.2:
-            trace = Tree("-NONE-", ("*",))
-            within = Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))
-            children.append(chance.choice([trace, *within]))
-    return Tree(tree.label + chance.choice(["", "", "-SBJ", "=2", "-TMP-1"]), tuple(children))
-
-
-@pytest.mark.slow
-def test_cleaning_takes_away_what_was_added_and_nothing_that_counts():
-    chance = random.Random(3)
-    for tree in TREES:
-        dressed = with_functions_and_traces(tree, chance)
-        assert treebank.clean(Tree("TOP", (dressed,))) == tree == treebank.clean(tree)
-        assert brackets(dressed) == brackets(tree)
-    assert dressed != tree
 
 
 # Splits

@@ -1,5 +1,5 @@
-"""The counts behind bracket F1 are those of EVALB (with COLLINS.prm) and of PYEVALB on
-1,000 pairs of trees with noise.
+"""The counts behind bracket F1 are those of EVALB (with COLLINS.prm) on 1,000 pairs of trees with
+noise.
 
 EVALB's counts lie in evalb_counts.json. To count again with EVALB itself (a C program in the public
 domain: `evalb.c` and `COLLINS.prm` are in the wheel of allennlp 0.9.0, and on
@@ -178,61 +178,6 @@ def test_evalb_itself_counts_what_is_stored(tmp_path):
         COUNTS.write_text(header + '"counts": [\n' + ",\n".join(tens) + "\n]}\n")
     stored = json.loads(COUNTS.read_text(encoding="utf-8"))
     assert (counts, summary) == (stored["counts"], stored["summary"])
-
-
-def collinize(tree):
-    """COLLINS.prm, which PYEVALB does not read: no TOP, no punctuation, no traces,
-    no functions, PRT is ADVP."""
-
-    def strip(node):
-        if is_leaf(node):
-            return None if node[0] in UNCOUNTED else list(node)
-        children = [child for child in map(strip, node[1:]) if child]
-        label = re.match(r"[^-=]+", node[0])[0]
-        return [label.replace("PRT", "ADVP"), *children] if children else None
-
-    return strip(tree[1])
-
-
-def number_repeats(node, above=()):
-    """NP over NP over the same words becomes NP over NP~1: PYEVALB counts each bracket once,
-    EVALB as often as it is."""
-    if is_leaf(node):
-        return node
-    label = f"{node[0]}~{above.count(node[0])}"
-    alone = (*above, node[0]) if len(node) == 2 else ()
-    return [label, *(number_repeats(child, alone) for child in node[1:])]
-
-
-def by_pyevalb(*pair):
-    pytest.importorskip("PYEVALB")
-    from PYEVALB import parser, scorer
-
-    result = scorer.Scorer().score_trees(*map(parser.create_from_bracket_string, pair))
-    return [result.matched_brackets, result.gold_brackets, result.test_brackets]
-
-
-@pytest.mark.slow
-def test_counts_are_those_of_pyevalb():
-    for pair in PAIRS:
-        texts = [as_text(number_repeats(collinize(as_list(text)))) for text in pair]
-        assert ours([pair]) == [by_pyevalb(*texts)]
-
-
-def test_where_pyevalb_departs_from_evalb():
-    """Each of these would make a difference if the trees were given to PYEVALB as they are."""
-    twice, once = "(S (NP (NP (NN dogs))) (VP (VBP bark)))", "(S (NP (NN dogs)) (VP (VBP bark)))"
-    assert by_pyevalb(twice, twice) == [3, 4, 4]  # a tree against itself is not complete
-    assert ours([(twice, twice), (twice, once)]) == [[4, 4, 4], [3, 4, 3]]
-    inside = "(S (NP (NN dogs) (, ,)) (VP (VBP bark)))"
-    outside = "(S (NP (NN dogs)) (, ,) (VP (VBP bark)))"
-    assert by_pyevalb(inside, outside) == [2, 3, 3]  # punctuation moves brackets
-    assert ours([(inside, outside)]) == [[3, 3, 3]]
-    assert by_pyevalb(f"(TOP {once})", f"(TOP {once})") == [4, 4, 4]  # TOP counts
-    assert ours([(f"(TOP {once})", f"(TOP {once})")]) == [[3, 3, 3]]
-    # Functions count, and so does PRT.
-    assert by_pyevalb("(S (NP-SBJ (NN dogs)))", "(S (NP (NN dogs)))") == [1, 2, 2]
-    assert by_pyevalb("(S (PRT (RP up)))", "(S (ADVP (RP up)))") == [1, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """The training page in Chromium: from a disk and from a server, for hands, eyes and ears."""
 
-from pathlib import Path
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from exported_page import IN_CHROMIUM, open_page
 from lab.training_page import reversal
@@ -16,7 +14,7 @@ TINY = {"d_model": 8, "d_ff": 8, "nWords": 4}  # some steps show the form, not t
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """The page with its own sizes, and PyTorch's first losses with these."""
     losses = reversal.losses(seed=1, n_steps=10)
     out = tmp_path_factory.mktemp("site") / "page"
@@ -24,16 +22,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quick(tmp_path_factory):
     out = tmp_path_factory.mktemp("site") / "quick"
     return write_training_page(out, {**reversal.page_settings(), **TINY}, 1, [1.0])
 
 
-def wait_for_steps(page: Page, n: int) -> None:
+def wait_for_steps(page, n):
     page.wait_for_function(f"parseInt(document.querySelector('#said').textContent) >= {n}")
 
 
-def test_from_a_disk_it_trains_as_pytorch_does_and_asks_for_nothing(page, folder: Path) -> None:
+def test_from_a_disk_it_trains_as_pytorch_does_and_asks_for_nothing(page, folder):
     asked: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -49,7 +47,7 @@ def test_from_a_disk_it_trains_as_pytorch_does_and_asks_for_nothing(page, folder
     assert files == {path.as_uri() for path in folder.iterdir()} and complaints == []
 
 
-def test_without_a_worker_it_trains_in_the_page(page: Page, quick: Path) -> None:
+def test_without_a_worker_it_trains_in_the_page(page, quick):
     page.add_init_script("delete window.Worker")
     with served(quick.parent) as address:
         open_page(page, f"{address}/quick/index.html")
@@ -57,7 +55,7 @@ def test_without_a_worker_it_trains_in_the_page(page: Page, quick: Path) -> None
         wait_for_steps(page, 20)
 
 
-def test_a_worker_that_is_refused_leaves_its_work_to_the_page(page: Page, quick: Path) -> None:
+def test_a_worker_that_is_refused_leaves_its_work_to_the_page(page, quick):
     """As a server does that allows scripts from its own address alone."""
     policy = '<meta http-equiv="Content-Security-Policy" content="worker-src \'none\'">'
     text = quick.joinpath("index.html").read_text(encoding="utf-8")
@@ -69,7 +67,7 @@ def test_a_worker_that_is_refused_leaves_its_work_to_the_page(page: Page, quick:
     wait_for_steps(page, 20)
 
 
-def test_the_keyboard_alone_is_enough(page: Page, quick: Path) -> None:
+def test_the_keyboard_alone_is_enough(page, quick):
     open_page(page, quick.joinpath("index.html").as_uri())
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
@@ -101,7 +99,7 @@ def test_the_keyboard_alone_is_enough(page: Page, quick: Path) -> None:
     assert label.startswith("Cross, head 2: looks most, c at ") and label.count(" at ") == 4
 
 
-def test_what_changes_all_the_time_is_not_read_aloud(page: Page, quick: Path) -> None:
+def test_what_changes_all_the_time_is_not_read_aloud(page, quick):
     open_page(page, quick.joinpath("index.html").as_uri())
     outputs = page.locator("output")
     expect(outputs).to_have_count(2)
@@ -109,7 +107,7 @@ def test_what_changes_all_the_time_is_not_read_aloud(page: Page, quick: Path) ->
         expect(output).to_have_attribute("aria-live", "off")
 
 
-def test_an_error_ends_the_training_and_is_heard(page: Page, quick: Path) -> None:
+def test_an_error_ends_the_training_and_is_heard(page, quick):
     text = quick.joinpath("engine.js").read_text(encoding="utf-8")
     old = "const turn = () => {"
     broken = text.replace(old, f"{old} if (trainer.steps >= 8) throw 'no memory';")
@@ -123,7 +121,7 @@ def test_an_error_ends_the_training_and_is_heard(page: Page, quick: Path) -> Non
     expect(page.locator("#go")).to_have_text("Go on")
 
 
-def test_an_empty_seed_is_the_seed_of_pytorchs_curve(page: Page, folder: Path) -> None:
+def test_an_empty_seed_is_the_seed_of_pytorchs_curve(page, folder):
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#seed", "")
     page.press("#seed", "Tab")
@@ -134,7 +132,7 @@ def test_an_empty_seed_is_the_seed_of_pytorchs_curve(page: Page, folder: Path) -
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, quick: Path, scheme) -> None:
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(page, quick, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 360, "height": 800})
     open_page(page, quick.joinpath("index.html").as_uri())

@@ -1,8 +1,6 @@
 """The training page in Chromium, with its own settings, until it can do what it learns."""
 
-from pathlib import Path
-
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from exported_page import IN_CHROMIUM, open_page
 from lab.training_page import reversal
@@ -14,7 +12,7 @@ STEPS = "parseInt(document.querySelector('#said').textContent.match(/\\d+ steps/
 IS_SOLVED = "document.querySelector('#said').textContent.startsWith('Solved')"
 
 
-def test_it_trains_until_every_held_out_word_is_reversed(page: Page, tmp_path: Path) -> None:
+def test_it_trains_until_every_held_out_word_is_reversed(page, tmp_path):
     """Bounded by steps, since a busy machine may take any time; 100 steps in ten minutes it must
     make."""
     written = write_training_page(tmp_path / "page", reversal.page_settings(), 1, [])
