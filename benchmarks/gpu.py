@@ -198,9 +198,7 @@ def measure_training(
     return records
 
 
-def measure_waiting(
-    bench: Bench, config: ModelConfig, name: str, max_tokens: int
-) -> Iterator[Record]:
+def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
     """A compiled run on batches of many shapes: graphs made after the third,
     and how often the host waited in all.
 
@@ -211,35 +209,34 @@ def measure_waiting(
     # Of lengths as they are. In multiples of 8 source and target are often equally long, and the
     # compiler makes graphs for that case after the warm-up too: how many is still to be counted.
     batches = list(token_batches(pairs, max_tokens))[:12]
-    for packed in (False, True):
-        run = new_run(bench, config, "bf16", True, packed)
-        backend = "aot_eager" if bench.small else "inductor"
-        run.loss = TrainingLoss(run.model, run.config.eps_ls)
-        run.loss.compile(dynamic=True, backend=backend)
-        torch.compiler.reset()
-        counters = torch._dynamo.utils.counters  # noqa: SLF001  PyTorch counts graphs nowhere else
-        counters.clear()
-        graphs = counters["stats"]
-        steps(run, batches[:3], "bf16")()
-        before = graphs["unique_graphs"]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            if bench.device == "cuda":
-                torch.cuda.set_sync_debug_mode("warn")
-            steps(run, batches[3:], "bf16")()
-            if bench.device == "cuda":
-                torch.cuda.set_sync_debug_mode("default")
-        waits = sum("synchroniz" in str(one.message) for one in caught)
-        yield {
-            "measure": "waiting",
-            "model": name,
-            "packed": packed,
-            "shapes": len({batch.source.shape for batch in batches}),
-            "steps": len(batches) - 3,
-            "graphs_before": before,
-            "graphs_after_warm_up": graphs["unique_graphs"] - before,
-            "synchronisations": waits if bench.device == "cuda" else None,
-        }
+    run = new_run(bench, config, "bf16", True)
+    backend = "aot_eager" if bench.small else "inductor"
+    run.loss = TrainingLoss(run.model, run.config.eps_ls)
+    run.loss.compile(dynamic=True, backend=backend)
+    torch.compiler.reset()
+    counters = torch._dynamo.utils.counters  # noqa: SLF001  PyTorch counts graphs nowhere else
+    counters.clear()
+    graphs = counters["stats"]
+    steps(run, batches[:3], "bf16")()
+    before = graphs["unique_graphs"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if bench.device == "cuda":
+            torch.cuda.set_sync_debug_mode("warn")
+        steps(run, batches[3:], "bf16")()
+        if bench.device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    waits = sum("synchroniz" in str(one.message) for one in caught)
+    record = {
+        "measure": "waiting",
+        "model": name,
+        "shapes": len({batch.source.shape for batch in batches}),
+        "steps": len(batches) - 3,
+        "graphs_before": before,
+        "graphs_after_warm_up": graphs["unique_graphs"] - before,
+        "synchronisations": waits if bench.device == "cuda" else None,
+    }
+    return [record]
 
 
 def measure_batching(
