@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words colab experiments drawings corpus lint workflows check readers floor ceiling test clean
+.PHONY: help book html refresh words colab experiments corpus lint workflows check readers floor ceiling test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -23,9 +23,6 @@ book: $(INSTALLED) $(MATHJAX) corpus  ## run every chapter that is not up to dat
 
 html: $(INSTALLED) $(MATHJAX)  ## build _build/html/index.html from the outputs that are stored in the notebooks
 	@$(BIN)/python -m tools.make_book --stored
-
-pdf: html  ## the same as one PDF, _build/pdf/annotated-transformer.pdf (needs chromium, no TeX)
-	$(BIN)/python -m tools.pdf
 
 refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attention.py, and store its outputs in git's copy
 	$(BIN)/python -m tools.notebooks refresh $(CHAPTER)
@@ -38,9 +35,6 @@ colab: $(INSTALLED)  ## run every chapter, or CHAPTER=book/x.py, under Colab's v
 
 experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/results (hours; goes on where it stopped)
 	cd book && ../$(BIN)/python -m lab.experiments --jobs 2
-
-drawings: $(INSTALLED)  ## draw the book's diagrams, book/figures/*.svg
-	$(BIN)/python -m tools.drawings
 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de

@@ -186,9 +186,7 @@ def measure_training(
     return records
 
 
-def measure_waiting(
-    bench: Bench, config: ModelConfig, name: str, max_tokens: int
-) -> Iterator[Record]:
+def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
     """A compiled run on batches of many shapes: graphs made after the third,
     and how often the host waited in all.
 
@@ -217,16 +215,16 @@ def measure_waiting(
         if bench.device == "cuda":
             torch.cuda.set_sync_debug_mode("default")
     waits = sum("synchroniz" in str(one.message) for one in caught)
-    yield {
+    record = {
         "measure": "waiting",
         "model": name,
-        "packed": False,
         "shapes": len({batch.source.shape for batch in batches}),
         "steps": len(batches) - 3,
         "graphs_before": before,
         "graphs_after_warm_up": graphs["unique_graphs"] - before,
         "synchronisations": waits if bench.device == "cuda" else None,
     }
+    return [record]
 
 
 def measure_batching(

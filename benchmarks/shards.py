@@ -26,11 +26,12 @@ if not __package__:  # started by its path: go on as a module
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ from annotated_transformer.extras.shards.reading import TOKENIZER, Shards, file_
 from annotated_transformer.extras.shards.writing import encode
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.growth import texts
 from benchmarks.recipes import cpu_seconds
 from benchmarks.timing import (
     ROOT,
@@ -61,6 +61,15 @@ from tools.arguments import parser_of, run_main
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 STEPS = 4  # at each of three places
+WORDS = [f"{a}{b}{c}" for a in "bdfgklmn" for b in "aeiou" for c in ("", "r", "st", "nk")]
+
+
+def texts(n: int, seed: int) -> Iterator[str]:
+    """n sentences of made-up words, as long as sentences are."""
+    rng = random.Random(seed)
+    for _ in range(n):
+        length = max(1, min(60, round(10 * rng.lognormvariate(0, 0.5))))
+        yield " ".join(rng.choices(WORDS, k=length))
 
 
 def running(process: int) -> list[int]:

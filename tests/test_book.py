@@ -20,11 +20,11 @@ from nbformat import NotebookNode
 
 from tools import colab, notebooks
 from tools.printed import Printed
-from tools.prose import HIDDEN
 
 ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
 CHAPTERS = notebooks.chapters()
+HIDDEN = {"hide-cell", "remove-cell", "hide-input", "remove-input"}
 MAX_CELL_LINES = 15
 MAX_COLUMNS = 80
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
@@ -136,6 +136,9 @@ FAULTS: dict[str, Callable[[NotebookNode], object]] = {
     "an error that it shows need not occur": lambda cell: may_show_nothing(cell.source),
     "progress is stored": lambda cell: "stderr" in kinds(cell),
     "times are stored": lambda cell: "execution" in cell.metadata,
+    "it is seen and shows nothing": lambda cell: (
+        not (cell.outputs or set(tags(cell)) & HIDDEN or colab.is_made_here(cell))
+    ),
     "it is long": lambda cell: len(cell.source.splitlines()) > MAX_CELL_LINES,
     # A backend without a display (MPLBACKEND=agg) stores a chapter without figures.
     "it promises a picture and has none": lambda cell: (

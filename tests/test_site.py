@@ -2,17 +2,24 @@
 Skipped without `make html`."""
 
 from html import unescape
+from pathlib import Path
 from re import findall
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from test_pdf import HTML, NAMES, ROOT, built
+from test_book import toc_files
 
+ROOT = Path(__file__).parents[1]
+HTML = ROOT / "_build" / "html"
+NAMES = toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 BASE = CONFIG["html"]["baseurl"]
 
+built = pytest.mark.skipif(
+    not all((HTML / f"{name}.html").exists() for name in NAMES), reason="no built book (make html)"
+)
 on_pages = pytest.mark.parametrize("name", NAMES)
 
 

@@ -1,8 +1,7 @@
 """A headless Chromium, driven by Playwright, and the server that it reads the site from.
 
-The browser test looks at every page with it, and tools/pdf.py prints the book. It needs Debian's
-`chromium` (or the program that the environment variable CHROMIUM names); Playwright's own download
-of a browser is not used.
+The browser tests look at every page with it. It needs Debian's `chromium` (or the program that the
+environment variable CHROMIUM names); Playwright's own download of a browser is not used.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """The tables of benchmarks/README.md and README.md's figures of speed, written from book/results:
-python -m tools.speed. The picture is drawn by tools/figures.py."""
+python -m tools.speed."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
-
-from tools.figures import speeds
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "benchmarks" / "README.md"
@@ -100,10 +98,39 @@ def tables() -> str:
     return "\n".join(parts)
 
 
+SPEEDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Training, base", "training_cpu", {"model": "base", "data": "tatoeba-en-de"}),
+    ("Training, tiny", "training_cpu", {"model": "tiny", "data": "tatoeba-en-de"}),
+    (
+        "Translating, base, beam 4, 64 sentences",
+        "decoding_cpu",
+        {"model": "base", "beam_size": 4, "batch_size": 64},
+    ),
+    (
+        "Translating, book/model, beam 4, 64 sentences",
+        "decoding_cpu",
+        {"model": "book/model", "beam_size": 4, "batch_size": 64},
+    ),
+)
+
+
+def speeds() -> list[tuple[str, list[dict[str, Any]]]]:
+    """The records of each group, ours first: float32, each implementation as it comes."""
+    groups = []
+    for title, name, common in SPEEDS:
+        records = [
+            {**record, "speed": record.get("target_tokens_per_s") or record["tokens_per_s"]}
+            for record in load(name)["records"]
+            if all(record.get(key) == value for key, value in common.items())
+            and not record["implementation"].endswith(("int8", "no copy"))
+        ]
+        groups.append((title, records))
+    return groups
+
+
 def front() -> str:
-    """The picture and the small table of README.md: against the fastest other in PyTorch,
-    and C++."""
-    rows, short = [], []
+    """The small table of README.md: against the fastest other in PyTorch, and C++."""
+    rows = []
     for title, (ours, *others) in speeds():
         compiled = [r for r in others if r["implementation"].startswith("CTranslate2")]
         best = max((r for r in others if r not in compiled), key=lambda r: r["speed"])
@@ -112,9 +139,6 @@ def front() -> str:
         for other in compiled:
             row += [f"{other['speed']:,.0f}", f"{other['ours_is_faster']:.2f} x"]
         rows.append([*row, *[""] * (6 - len(row))])
-        short.append(f"{title}: ours {row[1]}, {row[2]}")
-        if compiled:
-            short[-1] += f", CTranslate2 {row[4]}"
     result = load("training_cpu")
     machine = result["hardware"].removeprefix("CPU: ").partition(",")[0]
     memory = [r for r in result["records"] if r["measure"] == "peak memory"]
@@ -129,7 +153,6 @@ def front() -> str:
     ]
     return "\n".join(
         [
-            f"![Bars of tokens per second. {'; '.join(short)}.](book/figures/speed.svg)\n",
             table(head, rows),
             f"One core of an {machine}, float32, {result['date']}, `book/model` of that day. "
             f"A training step of base takes {ours['peak_megabytes']:,.0f} MB at its "
