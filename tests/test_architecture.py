@@ -168,7 +168,9 @@ def test_the_core_passes_its_quick_tests_without_any_extra(tmp_path: Path) -> No
         *folders,
     ]
     paths = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([*call, *folders], cwd=tmp_path, env=paths, capture_output=True, text=True)
+    done = subprocess.run(
+        [*call, *folders], cwd=tmp_path, env=paths, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     [n_passed] = re.findall(r"(\d+) passed", done.stdout)
     assert int(n_passed) > 300

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from annotated_transformer.command_line import verbs as commands
-from annotated_transformer.command_line.encode_verb import add_encode
 from annotated_transformer.command_line.options import positive_int
 from annotated_transformer.config import PRESETS, DecodeConfig
+from annotated_transformer.data.parallel_text import VOCABULARY_SAMPLE
 from annotated_transformer.errors import PROGRAM, VERSION
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
@@ -60,7 +60,27 @@ def _prepare(verbs: Any) -> None:
     add("corpus", nargs="?", help="default: tatoeba-en-de")
     add("--list", action="store_true", help="print the names of all corpora")
     _add_data_directory(verb)
-    add_encode(verb)
+    _add_encode(verb)
+
+
+def _add_encode(verb: argparse.ArgumentParser) -> None:
+    """The options of `prepare --encode`."""
+    group = verb.add_argument_group("to encode a corpus once, as shards that train --shards reads")
+    add = group.add_argument
+    files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
+    add("--encode", action="store_true", help="write the token ids of a corpus to --out")
+    add("--out", metavar="DIR", help="directory of shards; the same command goes on after a kill")
+    add("--train", **files, help="one's own parallel files, plain or .gz, instead of a corpus")
+    add("--split", choices=("train", "valid", "test"), help="of the corpus (default train)")
+    what = "a tokenizer.model, or a checkpoint or directory of shards that has one"
+    add("--tokenizer", metavar="PATH", help=what)
+    what = "without --tokenizer: learn one of V tokens (default 8000)"
+    add("--vocab-size", type=int, metavar="V", help=what)
+    add("--model-type", choices=("bpe", "unigram"), help="its kind (default bpe)")
+    what = f"learn it from at most N pairs, drawn at random (default {VOCABULARY_SAMPLE:,})"
+    add("--sample", type=positive_int, metavar="N", help=what)
+    add("--jobs", type=positive_int, metavar="N", help="threads (default: one for each core)")
+    add("--quiet", action="store_true", help="no progress bar")
 
 
 def _train(verbs: Any) -> None:

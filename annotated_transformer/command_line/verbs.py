@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from annotated_transformer.command_line import train_verb
-from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
 from annotated_transformer.command_line.options import given, require_none
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, ConfigError, require
@@ -28,6 +27,10 @@ from annotated_transformer.files import require_writable
 if TYPE_CHECKING:
     from annotated_transformer.decoding.translator import Translator
 
+LEARNING = ("model_type", "sample")
+"""The options that say how a vocabulary is learned."""
+ENCODING = ("out", "train", "split", "tokenizer", "vocab_size", *LEARNING, "jobs", "quiet")
+"""All options that go with --encode alone."""
 EXPORTS: dict[str, tuple[str, ...]] = {
     "argos": ("dtype",),
     "ctranslate2": ("dtype",),
@@ -43,7 +46,16 @@ def prepare(args: Namespace) -> None:
     from annotated_transformer.data import corpus
 
     if args.encode:
-        print(json.dumps(encode_corpus(args)))
+        require(bool(args.out), "--encode needs --out DIR, the directory of shards to write")
+        if args.train:
+            require_none(args, ("split", "data_dir"), "--train names files")
+            require(not args.corpus, "give a corpus, or two files with --train, not both")
+        if args.tokenizer:
+            require_none(args, LEARNING, "--tokenizer names a vocabulary")
+        from annotated_transformer.extras.shards.encoding import Encoding, encode_corpus
+
+        encoding = Encoding(**{name: vars(args)[name] for name in Encoding._fields})
+        print(json.dumps(encode_corpus(encoding)))
         return
     require_none(args, ENCODING, "give --encode as well")
     if args.list:
@@ -234,8 +246,8 @@ def export(args: Namespace) -> None:
         unused = [name for name in options if name not in EXPORTS[args.to]]
         require_none(args, unused, f"an export to {args.to} does not take it")
     formats = "annotated_transformer.extras.formats"
-    name = f"{formats}.{args.to}" if args.to else "annotated_transformer.checkpoint.export"
-    print(import_module(name).export_checkpoint(args.directory, args.out, **options))
+    module = import_module(f"{formats}.{args.to or 'own_form'}")
+    print(module.export_checkpoint(args.directory, args.out, **options))
 
 
 def import_(args: Namespace) -> None:

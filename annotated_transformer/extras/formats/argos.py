@@ -10,9 +10,9 @@ from shutil import copyfile, make_archive
 from tempfile import TemporaryDirectory
 
 from annotated_transformer.checkpoint.directory import read_config
-from annotated_transformer.checkpoint.model_card import languages
 from annotated_transformer.errors import require
 from annotated_transformer.extras.formats import ctranslate2
+from annotated_transformer.extras.formats.model_card import languages
 from annotated_transformer.files import require_room, write_atomically
 
 NAMES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French"}

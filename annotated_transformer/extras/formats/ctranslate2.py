@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer.checkpoint.directory import load_model, require_no_run
-from annotated_transformer.checkpoint.export import require_range
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.data.paired_vocabulary import MARIAN_FILES, marian_files
 from annotated_transformer.errors import ConfigError, needs_extra, require
+from annotated_transformer.extras.formats.own_form import require_range
 from annotated_transformer.files import require_room, write_bytes
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.stacks import DecoderLayer

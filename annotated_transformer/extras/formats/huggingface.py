@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from annotated_transformer.checkpoint import directory as checkpoint, weights
-from annotated_transformer.checkpoint.export import require_range
-from annotated_transformer.checkpoint.model_card import card, languages, readable
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.data.paired_vocabulary import MARIAN_FILES, marian_files
 from annotated_transformer.errors import PROGRAM, ConfigError, require
+from annotated_transformer.extras.formats.model_card import card, languages, readable
+from annotated_transformer.extras.formats.own_form import require_range
 from annotated_transformer.extras.formats.parameter_names import (
     LOGITS_BIAS,
     NEVER,

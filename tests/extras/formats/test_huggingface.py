@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch.testing import assert_close
 
-from annotated_transformer.checkpoint import directory as checkpoint, export as our_own
+from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.command_line import entry_point as cli
@@ -19,6 +19,7 @@ from annotated_transformer.config import PAD_ID, UNK_ID
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.extras.formats import own_form as our_own
 from annotated_transformer.extras.formats.huggingface import FILES, export_checkpoint
 from annotated_transformer.extras.formats.importing import import_checkpoint
 from annotated_transformer.extras.page.writing import write_page

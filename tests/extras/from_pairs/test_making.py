@@ -11,7 +11,6 @@ from unittest import mock
 import pytest
 import torch
 
-from annotated_transformer.checkpoint import export as our_own
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.command_line import entry_point as cli
@@ -20,6 +19,7 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.evaluation import bleu
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.extras.formats import own_form as our_own
 from annotated_transformer.extras.from_pairs import making
 from annotated_transformer.extras.from_pairs.making import make
 from annotated_transformer.extras.from_pairs.report import curves, report_page

@@ -13,9 +13,9 @@ from annotated_transformer.checkpoint.directory import (
     require_room,
     write_directory,
 )
-from annotated_transformer.checkpoint.model_card import card, readable
 from annotated_transformer.checkpoint.weights import belongs_to, save_weights
 from annotated_transformer.errors import PROGRAM, require
+from annotated_transformer.extras.formats.model_card import card, readable
 from annotated_transformer.files import write_text
 from annotated_transformer.model.transformer import Transformer
 
