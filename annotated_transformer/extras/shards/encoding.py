@@ -47,7 +47,7 @@ def encode_corpus(args: Encoding) -> dict[str, Any]:
         _tokenizer(args),
         _text(args),
         args.out,
-        corpus=entry.name if entry else " ".join(Path(file).name for file in args.train),
+        corpus=entry.name if entry else " ".join(Path(file).name for file in args.train or ()),
         split=split,
         revision=entry.revision if entry else "",
         threads=args.jobs or _cores(),
