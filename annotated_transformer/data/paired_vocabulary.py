@@ -9,6 +9,7 @@ uses these classes as it uses SentencePiece's processor.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from base64 import b64decode, b64encode
@@ -21,6 +22,7 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.data.vocabulary_file import MAX_PIECES
 from annotated_transformer.errors import ConfigError, needs_extra, require
 
+log = logging.getLogger(__name__)
 MARIAN = {"source", "target"}
 """What Marian's has beside its pieces."""
 MARIAN_FILES = "source.spm", "target.spm", "vocab.json"
@@ -119,10 +121,15 @@ class PairedVocabulary:
         return [self.encode_as_ids(text) for text in texts]
 
     def encode_as_ids(self, text: str) -> list[int]:
-        code = text[: text.find("<<") + 2] if text.startswith(">>") else ""
-        known = [self._ids[code]] if code in self._ids else []
-        pieces = self._splitters[self._side].split(text[len(code) :] if known else text)
-        return known + [self.piece_to_id(piece) for piece in pieces]
+        splitter = self._splitters[self._side]
+        end = text.find("<<") + 2 if text.startswith(">>") else 0
+        code = text[:end] if end > 2 else ""
+        is_known = code in self._ids
+        if code and not is_known and isinstance(splitter, _SentencePiece):  # fairseq has no codes
+            log.warning("the model knows no language %.40s: it is read as an unknown word", code)
+            is_known = True
+        pieces = [code, *splitter.split(text[end:])] if is_known else splitter.split(text)
+        return [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
         shown = [i for i in ids if not self.is_control(i)]

@@ -73,7 +73,7 @@ class MarianTokenizer {
   }
 
   encode(text) {
-    const [code, ...rest] = text.split(/(?<=^>>.+?<<)/u), hasCode = this.vocabulary.has(code);  // >>deu<< names a language
+    const [code, ...rest] = text.split(/(?<=^>>.+?<<)/u), hasCode = rest.length > 0;  // >>deu<< names a language
     let spaced = this.normalizer.normalize(hasCode ? rest.join("") : text);
     if (this.removesSpaces) spaced = spaced.replace(/ +/g, " ").replace(/^ | $/g, "");
     if (!spaced) return [];
