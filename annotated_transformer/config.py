@@ -5,7 +5,8 @@ Nothing here imports torch, so that a configuration can be read, checked and sto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypedDict, cast
 
 from annotated_transformer.errors import require
@@ -30,6 +31,11 @@ Activation = Literal["relu", "gelu", "silu", "swiglu"]
 Initialization = Literal["scaled", "glorot"]
 Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "wsd"]
+SIZES = {
+    "vocab_size", "N", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "initialization", "max_len",
+    "pad_id", "bos_id", "eos_id",
+}  # fmt: skip
+"""Settings of `ModelConfig` in which the paper's own models differ, or that it leaves open."""
 MAX_SIZE = 2**28  # of any side of a matrix, so that no product of two overflows
 MAX_FIRST_POSITION = 1024  # the table of sinusoids has all before it
 MAX_BEAM = 1024
@@ -50,53 +56,70 @@ def _check_share(name: str, share: float) -> None:
 class ModelConfig(Settings):
     """The model's shape. The defaults are the paper's base model; only `vocab_size` has none.
 
-    N layers a stack, model width d_model, feed-forward width d_ff, h heads of key width d_k and
-    value width d_v (d_model / h where not given), residual dropout p_drop. The fields after
-    `p_drop` are departures from the paper, all off by default, except `initialization`, which the
-    paper leaves open ("glorot" is its authors' code's; the presets tiny and small have "scaled",
-    which learns sooner: `Transformer.initialize`), the ids, and `max_len`, the number of positions
-    that `positions="learned"` has (the sinusoids have no end).
-
-    Four departures are of later years: `rms_norm` (Zhang and Sennrich 2019), `positions="rotary"`
-    (Su et al. 2021), `activation="swiglu"` (Shazeer 2020), whose W_1 has 2 d_ff columns, and
-    `qk_norm`, which normalises each head's queries and keys (Henry et al. 2020).
-
-    Four are what models of other programs have (`interop`). `output_bias` is added to the logits,
-    as in Marian; `zero_start` embeds bos as zeros, as Marian and the authors' code do, which shifts
-    the target right by a row of them. `first_position` is the sinusoid of the first token: 2 in
-    fairseq, 0 in the authors' code and in the text. `final_norm` is one more LayerNorm after each
-    post-norm stack, as in `torch.nn.Transformer`; the authors' code and pre-norm have it anyway.
+    The settings from `norm` to `ffn_dropout` are departures from the paper, off by default
+    (`beyond`).
 
     >>> ModelConfig.tiny(vocab_size=8000, norm="pre").d_model
     128
     """
 
     vocab_size: int
+    """V, the tokens of the shared vocabulary."""
     N: int = 6
+    """Layers in each stack."""
     d_model: int = 512
+    """Width of the model: of embeddings and of what every layer gives."""
     d_ff: int = 2048
+    """Width of the feed-forward network's inner layer."""
     h: int = 8
+    """Heads of each attention."""
     d_k: int | None = None
+    """Width of a head's queries and keys, by default d_model / h."""
     d_v: int | None = None
+    """Width of a head's values, by default d_model / h."""
     p_drop: float = 0.1
+    """Residual dropout: of every sub-layer's output and of the sums of embedding and position."""
     norm: Norm = "post"
+    """LayerNorm after the residual sum, as in the paper, or before each sub-layer ("pre")."""
     positions: Positions = "sinusoidal"
+    """How a token's place is told: printed sinusoids, those of the authors' code ("concatenated"),
+    trained vectors ("learned"), queries and keys that are turned ("rotary", Su et al. 2021), or
+    "none"."""
     activation: Activation = "relu"
+    """Of the feed-forward network. W_1 of "swiglu" (Shazeer 2020) has 2 d_ff columns."""
     bias: bool = False
+    """Whether the projections of attention have biases."""
     scaled_attention: bool = True
+    """Whether scores are divided by sqrt(d_k)."""
     rms_norm: bool = False
+    """RMSNorm (Zhang and Sennrich 2019) instead of LayerNorm."""
     qk_norm: bool = False
+    """Whether each head's queries and keys are normalised (Henry et al. 2020)."""
     final_norm: bool = False
+    """One more LayerNorm after each post-norm stack, as in `torch.nn.Transformer`. Pre-norm has it
+    anyway."""
     output_bias: bool = False
+    """A bias that is added to the logits, as in Marian."""
     zero_start: bool = False
+    """Whether bos is embedded as zeros, as in Marian and in the authors' code, which shifts the
+    target right by a row of them."""
     first_position: int = 0
+    """The sinusoid of the first token: 2 in fairseq, 0 in the paper and in its authors' code."""
     attention_dropout: float = 0.0
+    """Dropout of the attention weights."""
     ffn_dropout: float = 0.0
+    """Dropout inside the feed-forward network."""
     initialization: Initialization = "glorot"
+    """Initial values, which the paper leaves open. "glorot" is its authors'; "scaled", of the
+    presets tiny and small, learns sooner (`Transformer.initialize`)."""
     max_len: int = 1024
+    """How many positions positions="learned" has; sinusoids have no end."""
     pad_id: int = PAD_ID
+    """The id that fills up the rows of a batch."""
     bos_id: int = BOS_ID
+    """The id with which a decoder's input begins."""
     eos_id: int = EOS_ID
+    """The id that ends a sentence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,6 +159,25 @@ class ModelConfig(Settings):
     @property
     def special_ids(self) -> SpecialIds:
         return SpecialIds(self.pad_id, self.bos_id, self.eos_id)
+
+    def beyond(self, supported: Iterable[str]) -> list[str]:
+        """The settings that depart from the paper's model and are not `supported`.
+
+        Whoever computes the model in another way, such as a fast decoder or another program's form,
+        says what it knows besides the paper: "bias" for any value of it, "positions=learned" for
+        one. So it refuses an option that is added later as well. Sizes, ids and initial values are
+        no departures.
+
+        >>> ModelConfig.tiny(100, norm="pre", positions="rotary").beyond({"norm"})
+        ['positions']
+        """
+        known = {*SIZES, *supported}
+        return [
+            field.name
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+            and known.isdisjoint((field.name, f"{field.name}={value}"))
+        ]
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with some settings changed.
@@ -208,56 +250,78 @@ def count_parameters(config: ModelConfig) -> int:
 class TrainConfig(Settings):
     """How to train. The defaults are section 5's, save the number of steps.
 
-    One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each
-    side. Steps are counted from 1. `precision` is the type of the products, weights stay float32:
-    "auto" means bf16 on a GPU that has it in hardware and fp16 on older ones, bf16 also on a CPU
-    that has it (AVX512_BF16) from d_model 256 on, and fp32 elsewhere. A run keeps, on any machine,
-    what it meant where it began. In fp16 the loss is scaled, and a step whose gradients overflow is
-    skipped: it counts as a step, for the rate too, but not for Adam. Some options for small corpora
-    are not the paper's. With `concatenate=1` an epoch has, besides every pair, as many that are two
-    random ones joined (`batching.JoinedPairs`). `bpe_dropout` is the chance that a merge is left
-    out when the training text is encoded, anew in every epoch; its draws differ from one process to
-    the next, so that such a run does not resume bit for bit. With `augment`, pairs are changed,
-    anew in every epoch, into such as people type (`augmentation`). With `both_ways` every pair is
-    learned in the other direction as well, behind the token <2source> (Johnson et al. 2017).
-    `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to
-    show what they do. `window` is how many pairs are planned at a time (`batching`). `optimizer`
-    and `schedule` offer what came later: "adamw" (Loshchilov and Hutter 2019), "muon" for the
-    stacks' matrices (Jordan 2024), and a rate that warms up to the same peak, is stable, and falls
-    linearly to 0 in the last `decay_share` of the steps ("wsd", Hu et al. 2024).
+    One step is one update of the weights, from `accumulate` batches. Steps are counted from 1.
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98
     """
 
     train_steps: int = 100_000
+    """Where the run ends."""
     max_tokens: int = 25_000
+    """The most padded tokens of a batch on each side."""
     accumulate: int = 1
+    """Batches of a step."""
     warmup_steps: int = 4000
+    """Steps in which the rate rises."""
     warm_up: bool = True
+    """If False, the rate starts at its peak and stays there for `warmup_steps`, to show what they
+    do."""
     lr_factor: float = 1.0
+    """Factor of the rate of equation 3, or of the peak of "wsd"."""
     optimizer: Optimizer = "adam"
+    """The paper's Adam, "adamw" (Loshchilov and Hutter 2019), or "muon" for the stacks' matrices
+    (Jordan 2024)."""
     schedule: Schedule = "noam"
+    """Equation 3, or "wsd" (Hu et al. 2024): a rate that warms up to the same peak, is stable, and
+    falls linearly to 0."""
     decay_share: float = 0.2
+    """The last part of the steps, in which the rate of "wsd" falls."""
     weight_decay: float = 0.0
+    """Of AdamW and Muon; Adam has none."""
     beta1: float = 0.9
+    """Decay of Adam's mean of gradients."""
     beta2: float = 0.98
+    """Decay of Adam's mean of squared gradients."""
     adam_eps: float = 1e-9
+    """What Adam adds to the root that it divides by."""
     clip_norm: float = 0.0
+    """The largest norm of all gradients together; 0 is off."""
     eps_ls: float = 0.1
+    """Label smoothing."""
     concatenate: float = 0.0
+    """The share of pairs that an epoch has besides every pair, each of two random ones joined
+    (`batching.JoinedPairs`). Not the paper's; for small corpora."""
     bpe_dropout: float = 0.0
+    """The chance that a merge is left out when the training text is encoded, anew in every epoch.
+    Its draws differ from one process to the next, so such a run does not resume bit for bit."""
     augment: bool = False
+    """Whether pairs are changed, anew in every epoch, into such as people type (`augmentation`)."""
     both_ways: bool = False
+    """Whether every pair is learned in the other direction as well, behind the token <2source>
+    (Johnson et al. 2017)."""
     seed: int = 1
+    """Of the initial weights, the order of the batches, and dropout."""
     max_length: int = 256
+    """The most tokens of a training sentence, eos counted; pairs with a longer one are left out."""
     window: int = 2**20
+    """How many pairs are planned at a time (`batching`)."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """The type of the products; weights stay float32. "auto" means bf16 on a GPU that has it in
+    hardware and fp16 on older ones, bf16 also on a CPU that has it (AVX512_BF16) from d_model 256
+    on, and fp32 elsewhere. A run keeps, on any machine, what it meant where it began. In fp16 the
+    loss is scaled, and a step whose gradients overflow is skipped: it counts as a step, for the
+    rate too, but not for Adam."""
     compile: bool = False
+    """Whether `torch.compile` compiles the step."""
     log_every: int = 50
+    """Steps between lines of the log."""
     validate_every: int = 1000
+    """Steps between validations."""
     checkpoint_every: int = 1000
+    """Steps between checkpoints to average."""
     keep_checkpoints: int = 5
+    """How many checkpoints are kept."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -309,21 +373,26 @@ class DecodeSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class DecodeConfig(Settings):
-    """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
+    """How to search (section 6.1). The defaults are the paper's.
 
-    With `back` a model that learned both ways translates from the language of its targets into that
-    of its sources. Bounds keep a slip of the keyboard from taking the machine's memory, or a score
-    from being no number.
+    Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no
+    number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
     DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False)
     """
 
     beam_size: int = 4
+    """Hypotheses that are kept at each step; 1 is greedy search."""
     alpha: float = 0.6
+    """Exponent of the length penalty."""
     n_best: int = 1
+    """How many translations of a sentence are wanted."""
     max_extra: int = 50
+    """The most tokens of an output beyond the source's length."""
     back: bool = False
+    """Whether a model that learned both ways translates from the language of its targets into that
+    of its sources."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -146,16 +146,15 @@ def remove_left_over(directory: Path, names: str) -> None:
 
     `names` is a regular expression for the names of the files that they were to become.
     """
-    # `_temporary` makes .NAME.HOST.PID, which the first versions made without the host.
-    pattern = rf"\.(?:{names})\.(?:(.*)\.)?(\d+)"
+    pattern = rf"\.(?:{names})\.{re.escape(platform.node())}\.(\d+)"  # as `_temporary` makes it
     for path in directory.glob(".*"):
         match = re.fullmatch(pattern, path.name)
-        if match and match[1] in (None, platform.node()) and not _is_alive(int(match[2])):
+        if match and not _is_alive(int(match[1])):
             _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Remove a temporary directory and its content, or a file, which earlier versions made."""
+    """Remove a temporary directory and its content, or the second name of a file."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)  # another process may be removing it too
     else:

@@ -1,12 +1,14 @@
+import ast
 import dataclasses
 import importlib.util
+import inspect
 import json
 import sys
 
 import pytest
 
 from annotated_transformer import config as ids
-from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.config import PRESETS, SIZES, DecodeConfig, ModelConfig, TrainConfig
 from annotated_transformer.decoding.search import length_penalty
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.views import html_table
@@ -232,3 +234,44 @@ def test_head_sizes_follow_a_new_number_of_heads_unless_they_were_chosen():
     assert ModelConfig.base(100).replace(h=1) == ModelConfig.base(100, h=1)
     assert ModelConfig.base(100).replace(d_model=256) == ModelConfig.base(100, d_model=256)
     assert ModelConfig.base(100, d_k=16).replace(h=4) == ModelConfig.base(100, h=4, d_k=16)
+
+
+DEPARTURES = {
+    "norm": "pre", "positions": "rotary", "activation": "swiglu", "bias": True,
+    "scaled_attention": False, "rms_norm": True, "qk_norm": True, "final_norm": True,
+    "output_bias": True, "zero_start": True, "first_position": 2, "attention_dropout": 0.1,
+    "ffn_dropout": 0.1,
+}  # fmt: skip
+
+
+def test_an_option_beyond_the_paper_is_named_unless_it_is_supported():
+    """A field that is added later is an option too, until it is listed as a size."""
+    for name, value in DEPARTURES.items():
+        config = ModelConfig.tiny(100, **{name: value})
+        assert config.beyond(set(DEPARTURES) - {name}) == [name]
+        assert config.beyond([name]) == config.beyond([f"{name}={value}"]) == []
+        assert config.beyond([f"{name}=another"]) == [name]
+    assert {*DEPARTURES, *SIZES} == {field.name for field in dataclasses.fields(ModelConfig)}
+    assert ModelConfig.tiny(100, **DEPARTURES | {"first_position": 0}).beyond([]) == [
+        name for name in DEPARTURES if name != "first_position"
+    ]
+
+
+def test_sizes_are_no_departure():
+    sizes = {"h": 4, "d_k": 16, "d_v": 8, "initialization": "scaled", "max_len": 9, "pad_id": 7}
+    for preset in (ModelConfig.tiny, ModelConfig.big):
+        assert preset(100, **sizes).beyond([]) == []
+
+
+@pytest.mark.parametrize("config", [ModelConfig, TrainConfig, DecodeConfig])
+def test_every_setting_has_a_docstring_of_its_own(config):
+    (tree,) = ast.parse(inspect.getsource(config)).body
+    followers = zip(tree.body, tree.body[1:], strict=False)
+    described = [
+        node.target.id
+        for node, after in followers
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value.value, str)
+    ]
+    assert described == [field.name for field in dataclasses.fields(config)]

@@ -9,6 +9,7 @@ uses these classes as it uses SentencePiece's processor.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from base64 import b64decode, b64encode
@@ -21,6 +22,7 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.data.vocabulary_file import MAX_PIECES
 from annotated_transformer.errors import ConfigError, needs_extra, require
 
+log = logging.getLogger(__name__)
 MARIAN = {"source", "target"}
 """What Marian's has beside its pieces."""
 MARIAN_FILES = "source.spm", "target.spm", "vocab.json"
@@ -119,6 +121,8 @@ class PairedVocabulary:
 
     def encode_as_ids(self, text: str) -> list[int]:
         pieces = self._splitters[self._side].split(text)
+        if pieces and re.match(">>.*<<$", pieces[0], re.DOTALL) and pieces[0] not in self._ids:
+            log.warning("the model knows no language %.40s: it is an unknown word", pieces[0])
         return [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:

@@ -203,8 +203,6 @@ class Tokenizer:
         """SHA-256 of `model_bytes`, in hexadecimal: files that go with a vocabulary carry it."""
         return hashlib.sha256(self.model_bytes).hexdigest()
 
-    digest = sha256  # its name in 0.1
-
     @property
     def vocab_size(self) -> int:
         """V, the number of pieces, special ids and bytes included.

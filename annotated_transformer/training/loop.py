@@ -103,7 +103,7 @@ def train(
     )
     if resume:
         saved = state.agreed_state(model_config, out, processes)
-        train_config = state.with_precision_of_run(train_config, out, torch.device(device))
+        train_config = state.with_precision_of_run(train_config, out)
     elif init:
         path = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(path), path)

@@ -22,7 +22,6 @@ from annotated_transformer.errors import (
     say,
 )
 from annotated_transformer.files import flush_to_disk
-from annotated_transformer.training.optimizer import resolved_precision
 from annotated_transformer.training.processes import Processes
 from annotated_transformer.training.run import TrainingRun, rate_of_step
 from annotated_transformer.training.state_checks import (
@@ -123,20 +122,12 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
     }
 
 
-def with_precision_of_run(config: TrainConfig, out: Path, device: torch.device) -> TrainConfig:
+def with_precision_of_run(config: TrainConfig, out: Path) -> TrainConfig:
     """The settings with which the run in `out` goes on: "auto" means there what it has meant."""
     if config.precision != "auto":
         return config
     stored = TrainConfig.from_dict(checkpoint.read_config(out).get("train"))
-    return config.replace(precision=_precision_of(stored, device))
-
-
-def _precision_of(stored: TrainConfig, device: torch.device) -> str:
-    """The precision of a run. Where it says "auto", an earlier version asked the device each time.
-
-    On a CPU that was float32 at every width.
-    """
-    return resolved_precision(stored.precision, device, d_model=0)
+    return config.replace(precision=stored.precision)
 
 
 def newest_state(config: ModelConfig, out: Path) -> Path:
@@ -178,25 +169,21 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
         checkpoint.remove_temporaries(out)
     path = path or newest_state(run.model.config, out)
     tensors, metadata = weights.load_tensors(path)
-    model_config = checkpoint.read_model_config(out)
     train_config = TrainConfig.from_dict(from_json(path, metadata, "train"))
+    model_config = ModelConfig.from_dict(from_json(path, metadata, "model"))
     before = {**model_config.to_dict(), **train_config.to_dict()}
-    before["precision"] = _precision_of(train_config, run.device)
-    before |= from_json(path, metadata, "model")  # runs of version 0.1.0 do not say
     now = {**run.model.config.to_dict(), **run.config.to_dict()}
     changed = [name for name in now if now[name] != before[name] and name not in CAN_CHANGE]
     require(
         not changed,
         f"{out} was trained with another {', '.join(changed)}: it cannot go on with this one",
     )
-    known = metadata.get("pairs")  # runs of version 0.1.0 have none
     require(
-        not known or known == run.fingerprint,
+        metadata.get("pairs") == run.fingerprint,
         f"{out} was trained on other pairs, or in another order: it cannot go on with these",
     )
-    vocabulary = metadata.get("tokenizer")
     require(
-        not vocabulary or vocabulary == run.vocabulary,
+        metadata.get("tokenizer") == run.vocabulary,
         f"{out} was trained with another tokenizer: its weights belong to that vocabulary",
     )
     counters = require_counters(path, metadata, train_config)
@@ -216,7 +203,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     }
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": state})
     scaler = from_json(path, metadata, "scaler")
-    if scaler and run.dtype == torch.float16:  # runs of version 0.1.0 may have changed their type
+    if run.dtype == torch.float16:
         require_scaler(path, scaler, run.scaler.state_dict())
         run.scaler.load_state_dict(scaler)
     rank = run.processes.rank
@@ -233,9 +220,9 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     if run.processes.is_first:
         _say_if_replanned(run, out, train_config)
     run.position = run.epoch, run.n_batches = counters["epoch"], counters["n_batches"]
-    run.multiple_of = counters.get("multiple_of", 1)
-    run.n_tokens = counters.get("n_tokens", 0)
-    run.sums.copy_(tensors.get("log.sums", torch.zeros(2)))
+    run.multiple_of = counters["multiple_of"]
+    run.n_tokens = counters["n_tokens"]
+    run.sums.copy_(tensors["log.sums"])
     run.processes.wait()  # until all have read it
     if run.processes.is_first:
         _set_aside(out, path, run.steps)

@@ -17,6 +17,7 @@ from annotated_transformer.errors import DamagedFileError, require
 from annotated_transformer.training.optimizer import is_hidden_matrix
 
 ADAM = ("step", "exp_avg", "exp_avg_sq")
+COUNTERS = {"step", "epoch", "n_batches", "multiple_of", "n_tokens"}
 
 
 def require_state(config: ModelConfig, path: Path) -> None:
@@ -36,8 +37,9 @@ def require_state(config: ModelConfig, path: Path) -> None:
         keys = moments(optimizer, name, shape)
         expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in keys}
     expected["random.cpu"] = tuple(torch.get_rng_state().shape)
+    expected["log.sums"] = (2,)
     # PyTorch's state of a GPU's generator is two numbers of 8 bytes, the seed and the offset.
-    allowed = expected | {"log.sums": (2,), "random.cuda": (16,)}
+    allowed = expected | {"random.cuda": (16,)}
     for name in shapes:
         base, _, rank = name.rpartition(".")
         if base in ("random.cpu", "random.cuda") and rank.isdecimal():
@@ -74,10 +76,10 @@ def require_counters(path: Path, metadata: dict[str, str], config: TrainConfig) 
     """The counters of a state. Raises DamagedFileError for counters that no run can produce."""
     counters = from_json(path, metadata, "counters")
     numbers = all(type(value) is int and 0 <= value < 2**63 for value in counters.values())
-    if not numbers or not counters.keys() >= {"step", "epoch", "n_batches"}:
+    if not numbers or not counters.keys() >= COUNTERS:
         raise DamagedFileError(f"{path} is damaged: its counters are not whole numbers")
     drawn = counters["epoch"] + counters["n_batches"]  # at least: every epoch has a batch
-    if drawn > counters["step"] * config.accumulate or counters.get("multiple_of", 1) not in (1, 8):
+    if drawn > counters["step"] * config.accumulate or counters["multiple_of"] not in (1, 8):
         raise DamagedFileError(f"{path} is damaged: its counters contradict each other")
     return counters
 

@@ -45,6 +45,31 @@ def test_words_are_merged_by_rank_and_joined_in_the_target_language(monkeypatch)
     assert tokenizer.sides[1].encode("the") == [6]
 
 
+def of_marian():
+    model = toy_tokenizer()
+    pieces = [model.pieces([i])[0] for i in range(model.vocab_size)]
+    return model, Tokenizer(
+        marian_vocabulary(model.model_bytes, model.model_bytes, [*pieces, ">>de<<", ">"])
+    )
+
+
+@pytest.mark.parametrize("text", [">> the cat", ">>", ">>> >", "a >>de<< b", ">the<<"])
+def test_two_signs_are_no_language_without_the_two_that_close_it(text):
+    """A quoted e-mail begins so: it is split as its SentencePiece model splits it."""
+    model, tokenizer = of_marian()
+    assert tokenizer.encode(text) == model.encode(text)
+
+
+def test_an_unknown_language_is_one_unknown_word(caplog):
+    model, tokenizer = of_marian()
+    assert tokenizer.encode(">>de<< cat") == [model.vocab_size, *model.encode(" cat")]
+    assert not caplog.records
+    assert tokenizer.encode(">>deu<< cat") == [3, *model.encode(" cat")]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the model knows no language >>deu<<: it is read as an unknown word"
+    ]
+
+
 def test_without_sacremoses_a_line_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(ConfigError, match=r"pip install .annotated-transformer\[fairseq\]"):

@@ -1,5 +1,6 @@
 """The directory of a run: room for a new one, what a killed one has left."""
 
+import platform
 import subprocess
 import sys
 from subprocess import PIPE
@@ -94,7 +95,7 @@ def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
     dead.wait()
     written = [
         "log.jsonl",
-        f"checkpoints/.step-00000010.safetensors.{dead.pid}",
+        f"checkpoints/.step-00000010.safetensors.{platform.node()}.{dead.pid}",
         "checkpoints/step-00000010.safetensors", "model.safetensors",
     ][: n_written + 1]  # fmt: skip
     own = "checkpoints/step-best.safetensors"

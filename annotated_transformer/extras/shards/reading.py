@@ -90,8 +90,7 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
-        text = content.decode("utf-8").replace('"fingerprint":', '"pairs_sha256":')  # as 0.1 wrote
-        found = Manifest.from_dict(json.loads(text))
+        found = Manifest.from_dict(json.loads(content.decode("utf-8")))
         require(found.format == FORMAT, f"format must be {FORMAT}, got {found.format}")
         entries = [ShardEntry.from_dict(entry) for entry in found.shards]
         least = min((min(e.pairs, e.source_tokens, e.target_tokens) for e in entries), default=0)

@@ -159,14 +159,6 @@ def test_any_number_of_threads_writes_the_same_files(tmp_path, monkeypatch):
         write(tmp_path / "0", threads=0)
 
 
-def test_a_manifest_of_the_first_edition_is_read(copy):
-    """It called the SHA-256 of the pairs a fingerprint."""
-    path = copy / "shards.json"
-    before = Shards(copy)
-    path.write_text(path.read_text().replace("pairs_sha256", "fingerprint"))
-    assert Shards(copy).manifest == before.manifest
-
-
 def test_a_finished_directory_is_not_written_again(copy, monkeypatch):
     before = contents(copy)
     monkeypatch.setattr(shard_writing, "encode_some", None)
