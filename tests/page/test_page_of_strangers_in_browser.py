@@ -1,0 +1,36 @@
+"""A report fences what a stranger wrote; of a chosen folder its own files are read."""
+
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import quote
+
+from playwright.sync_api import Page, expect
+
+from exported_page import BOOK_MODEL, IN_CHROMIUM, open_page
+
+pytestmark = IN_CHROMIUM
+
+
+def test_a_report_shows_a_strangers_text_as_it_is(page: Page, address: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    text = "<img src=x> @someone ```` #1"
+    open_page(page, f"{address}#text={quote(text)}&beam=1")
+    page.get_by_role("button", name="Copy as a report").click()
+    expect(page.locator("#spoken")).to_have_text("Report copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith(f"Text (en):\n\n`````\n{text}\n`````\n\nTranslation (de):\n\n```")
+    outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", copied, flags=re.M | re.S)
+    assert not any(mark in outside for mark in ("<img", "@someone", "#1", "`"))
+
+
+def test_of_a_chosen_folder_the_files_directly_in_it_are_read(
+    page: Page, address: str, tmp_path: Path
+) -> None:
+    shutil.copytree(BOOK_MODEL, tmp_path / "mine")
+    (tmp_path / "mine" / "a_first").mkdir()
+    (tmp_path / "mine" / "a_first" / "config.json").write_text('{"model_type": "old"}')
+    open_page(page, address)
+    page.set_input_files("#folder", tmp_path / "mine")
+    said = page.locator("#own-said")
+    expect(said).to_contain_text("The model is here")
