@@ -1,13 +1,13 @@
 """A report fences what a stranger wrote; of a chosen folder its own files are read."""
 
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import quote
 
 from playwright.sync_api import Page, expect
 
-from exported_page import BOOK_MODEL, IN_CHROMIUM, open_page
+from exported_page import IN_CHROMIUM, open_page
+from toys import small_checkpoint
 
 pytestmark = IN_CHROMIUM
 
@@ -27,10 +27,9 @@ def test_a_report_shows_a_strangers_text_as_it_is(page: Page, address: str) -> N
 def test_of_a_chosen_folder_the_files_directly_in_it_are_read(
     page: Page, address: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(BOOK_MODEL, tmp_path / "mine")
-    (tmp_path / "mine" / "a_first").mkdir()
-    (tmp_path / "mine" / "a_first" / "config.json").write_text('{"model_type": "old"}')
+    small_checkpoint(tmp_path / "runs" / "best")
     open_page(page, address)
-    page.set_input_files("#folder", tmp_path / "mine")
     said = page.locator("#own-said")
-    expect(said).to_contain_text("The model is here")
+    for folder, line in (("runs", "the folder has no config.json"), ("runs/best", "model is here")):
+        page.set_input_files("#folder", tmp_path / folder)
+        expect(said).to_contain_text(line)
