@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.data.tokenizer import Tokenizer
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, shown
 from annotated_transformer.files import require_room
 
 ACTIVATIONS = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
@@ -22,7 +22,7 @@ EPS = nn.LayerNorm(1).eps
 
 def import_transformer(
     module: nn.Transformer,
-    embedding: Float[Tensor, "V D"],
+    embedding: nn.Embedding | Float[Tensor, "V D"],
     tokenizer: Tokenizer,
     out: str | Path,
     **settings: Any,
@@ -35,18 +35,25 @@ def import_transformer(
     """
     out = Path(out)
     require_room(out, checkpoint.CHECKPOINT_FILES)
-    layer = module.encoder.layers[0]
+    table = embedding.weight if isinstance(embedding, nn.Embedding) else embedding
     last = module.decoder
-    has_norm = module.encoder.norm is not None
     both = [*module.encoder.layers, *last.layers]
-    alike = 2 * len(last.layers) == len(both) and len(set(map(_form, both))) == 1
+    n = len(both) - len(last.layers)
+    require(n > 0, "the module must have layers, got 0 in its encoder")
+    layer = both[0]
+    # PyTorch copies a decoder layer whose activation is a module with relu in its place.
+    other = next((x.activation for x in both if x.activation not in ACTIVATIONS), None)
+    rule = "the activation must be a function, torch.nn.functional's relu, gelu or silu"
+    require(other is None, f"{rule}, got {shown(other)}")
+    has_norm = module.encoder.norm is not None
+    alike = n == len(last.layers) and len(set(map(_form, both))) == 1
     alike = alike and has_norm == (last.norm is not None) and has_norm >= layer.norm_first
     require(alike, "encoder and decoder must be alike in their layers and in a norm at the end")
-    require(layer.activation in ACTIVATIONS, "the activation must be relu, gelu or silu")
+    require(layer.linear1.bias is not None, "the module must have biases, got bias=False")
     eps = layer.norm1.eps
     require(eps == EPS, f"layer_norm_eps must be {EPS}, got {eps}")
     config = ModelConfig(
-        vocab_size=len(embedding),
+        vocab_size=len(table),
         N=len(last.layers),
         d_model=layer.linear1.in_features,
         d_ff=layer.linear1.out_features,
@@ -61,7 +68,7 @@ def import_transformer(
         **settings,
     )
     checkpoint.require_vocabulary(tokenizer, config)
-    tensors = {"embedding.weight": embedding.detach()}
+    tensors = {"embedding.weight": table.detach()}
     for name, tensor in module.state_dict().items():
         tensors.update(by_our_names(name, tensor))
     weights.without_weights(config, weights.shapes_of(tensors), out / "model.safetensors")

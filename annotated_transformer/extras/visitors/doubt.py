@@ -53,14 +53,24 @@ class Doubt(NamedTuple):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Doubt:
-        """Raises ConfigError for an `unsure_below` that is no probability."""
+        """Raises ConfigError for an `unsure_below` that is no probability, and for other kinds.
+
+        `longest` and `words` are for the page alone.
+        """
         doubt = config.get("doubt", {})
-        doubt = doubt if isinstance(doubt, dict) else {"unsure_below": doubt}
+        require(isinstance(doubt, dict), f"doubt must be a dictionary, got {doubt!r:.60}")
         unsure_below = doubt.get("unsure_below", 0.0)
         is_probability = isinstance(unsure_below, int | float) and 0 <= unsure_below <= 1
-        require(is_probability, f"unsure_below must be between 0 and 1, got {unsure_below!r}")
-        translated = frozenset(str(doubt.get("translated", "")).split())
-        return cls(unsure_below, corpus_languages(config), translated)
+        require(is_probability, f"unsure_below must be between 0 and 1, got {unsure_below!r:.60}")
+        longest = doubt.get("longest", 1)
+        is_number = type(longest) in (int, float) and longest > 0
+        require(is_number, f"longest must be a number of words, got {longest!r:.60}")
+        words = doubt.get("words", ["", ""])
+        is_pair = isinstance(words, list) and [*map(type, words)] == [str, str]
+        require(is_pair, f"words must be two texts, got {words!r:.60}")
+        translated = doubt.get("translated", "")
+        require(isinstance(translated, str), f"translated must be a text, got {translated!r:.60}")
+        return cls(unsure_below, corpus_languages(config), frozenset(translated.split()))
 
 
 NO_DOUBT = Doubt()

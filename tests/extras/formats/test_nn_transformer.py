@@ -26,12 +26,19 @@ def of_torch(**changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"norm_first": True}, {"activation": "gelu"}, {"activation": nn.functional.silu}],
+    [
+        {},
+        {"norm_first": True},
+        {"activation": "gelu"},
+        {"activation": nn.functional.silu},
+    ],
 )
 @torch.no_grad()
 def test_it_computes_the_same(tmp_path, changes):
     module, table = of_torch(**changes)
-    import_transformer(module, table, toy_tokenizer(), tmp_path / "ours")
+    import_transformer(
+        module, nn.Embedding(*table.shape, _weight=table), toy_tokenizer(), tmp_path / "ours"
+    )
     ours, _ = load_model(tmp_path / "ours")
     source, target = random_tokens(1, 2, 7, high=280), random_tokens(2, 2, 6, high=280)
     source[1, 4:] = 0
@@ -48,6 +55,8 @@ def test_what_has_no_place_here_is_refused_and_nothing_written(tmp_path):
     module, table = of_torch()
     unlike = nn.Transformer(D, 2, 2, 1, 12)
     other = nn.Transformer(D, 2, 2, 2, 12, activation=torch.tanh)
+    of_module = nn.Transformer(D, 2, 2, 2, 12, activation=nn.GELU())
+    none = nn.Transformer(D, 2, 0, 0, 12)
     without = nn.Transformer(D, 2, 2, 2, 12, bias=False)
     layers = of_torch()[0], of_torch()[0], of_torch()[0]
     layers[0].decoder.layers[1].activation = nn.functional.gelu
@@ -56,8 +65,11 @@ def test_what_has_no_place_here_is_refused_and_nothing_written(tmp_path):
     for wrong, rows, words in (
         *((one, table, "alike in their layers") for one in (unlike, *layers)),
         (of_torch(layer_norm_eps=0.1)[0], table, "layer_norm_eps must be 1e-05, got 0.1"),
-        (other, table, "must be relu, gelu or silu"),
-        (without, table, "does not fit its config.json"),
+        (other, table, "relu, gelu or silu, got <built-in method tanh"),
+        (of_module, table, r"must be a function, .* got GELU\("),
+        (without, table, "must have biases, got bias=False"),
+        (none, table, "must have layers, got 0 in its encoder"),
+        (module, nn.Embedding(279, D), "tokenizer has 280 tokens"),
         (module, table[:-1], "tokenizer has 280 tokens"),
     ):
         with pytest.raises(ConfigError, match=words):

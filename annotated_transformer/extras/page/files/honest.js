@@ -35,16 +35,22 @@ const honest = (() => {
     p < doubt.unsure_below && text.trim() ? make("mark", { className: "doubt", title: `probability ${percent(p)}` }, text) : text));
 
   const report = ({ text, beamSize, alpha }, { hypotheses: [best] }, { languages, doubt, name, n_parameters, version }) => {
-    const quoted = (line) => `> ${line.replaceAll("\n", " ")}`;
+    // In Markdown, a fence that is longer than any row of such marks shows what is inside as it is: no picture, no @name.
+    const fenced = (...lines) => {
+      const oneLine = lines.map((line) => line.replaceAll("\n", " "));
+      const fence = "`".repeat(1 + Math.max(2, ...(oneLine.join().match(/`+/g) || []).map((marks) => marks.length)));
+      return [fence, ...oneLine, fence].join("\n");
+    };
     const named = (word, language) => `${word}${language ? ` (${language})` : ""}:`;
+    const facts = fenced(
+      `mean probability of the tokens ${best.meanP.toFixed(3)}, unsure below ${doubt.unsure_below || 0}; lost: ${best.lost.join(", ") || "nothing"}`,
+      `beam width ${beamSize}, length penalty ${alpha}, score ${best.score.toFixed(3)}`,
+      `model ${name || "without a name"}, ${n_parameters} parameters; annotated_transformer ${version}`,
+      `${document.documentElement.dataset.engine} in ${navigator.userAgent}`,
+    );
     return [
-      named("Text", languages[0]), "", quoted(text), "", named("Translation", languages[1]), "", quoted(best.text), "",
-      "What is wrong with it:", "",
-      `- mean probability of the tokens ${best.meanP.toFixed(3)}, unsure below ${doubt.unsure_below || 0}; lost: ${best.lost.join(", ") || "nothing"}`,
-      `- beam width ${beamSize}, length penalty ${alpha}, score ${best.score.toFixed(3)}`,
-      `- model ${name || "without a name"}, ${n_parameters} parameters; annotated_transformer ${version}`,
-      `- ${document.documentElement.dataset.engine} in ${navigator.userAgent}`,
-    ].join("\n");
+      named("Text", languages[0]), fenced(text), named("Translation", languages[1]), fenced(best.text), "What is wrong with it:", "", facts,
+    ].join("\n\n");
   };
   return { lines, marked, report, nameOf };
 })();

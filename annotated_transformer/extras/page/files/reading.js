@@ -2,11 +2,14 @@
 // before: a folder of this package, or one of a Marian model as Hugging Face keeps it (opus-mt). What does not fit is
 // refused in one line.
 
-const MOST_PARAMETERS = 75e6, MOST_JSON = 2 ** 23, MOST_PIECES = 2 ** 20, WIDEST = 8259;  // columns: see int8_rows.py
+const MOST_PARAMETERS = 75e6, MOST_JSON = 2 ** 23, WIDEST = 8259;  // columns: see int8_rows.py
+const MOST_WORD_BYTES = 2 ** 26, MOST_PIECES = 2 ** 20;
 const BLOCK = 2 ** 22;  // bytes of a file that are read at a time
 
 class Refusal extends Error {}
 const refuseUnless = (isRight, line) => { if (!isRight) throw new Refusal(line); };
+const shown = (value) => String(value).slice(0, 60);  // of a stranger's file
+const isCount = (n) => Number.isSafeInteger(n) && n >= 0;
 
 async function readJson(file, start = 0, end = file.size) {
   refuseUnless(end - start <= MOST_JSON, `${file.name} is too large to be what it should be`);
@@ -43,21 +46,29 @@ function* protobufFields(bytes) {
 
 // A SentencePiece model: kind, pieces, scores, types, the normaliser's rule, and how it treats spaces and unknown letters.
 async function readSentencePiece(file) {
-  const fields = [...protobufFields(new Uint8Array(await file.arrayBuffer()))], text = new TextDecoder();
-  const [training, normalizing] = [2, 3].map((n) => new Map(protobufFields((fields.find(([number]) => number === n) || [])[1] || [])));
+  refuseUnless(file.size <= MOST_WORD_BYTES, `${file.name} has more than ${MOST_WORD_BYTES / 2 ** 20} MB`);
+  const messages = { 2: new Map(), 3: new Map() }, { 2: training, 3: normalizing } = messages, text = new TextDecoder();
   const found = { pieces: [], scores: [], types: [] };
-  for (const [number, message] of fields) {
-    if (number !== 1) continue;
-    const piece = new Map(protobufFields(message)), score = piece.get(2);
-    found.pieces.push(text.decode(piece.get(1)));
-    found.scores.push(score ? new DataView(score.buffer, score.byteOffset).getFloat32(0, true) : 0);
-    found.types.push(piece.get(3) ?? 1);
+  const isBytes = (value, length) => value instanceof Uint8Array && [undefined, value.length].includes(length);
+  for (const [number, message] of protobufFields(new Uint8Array(await file.arrayBuffer()))) {
+    if (number > 3) continue;
+    refuseUnless(isBytes(message) && found.pieces.length < MOST_PIECES, `${file.name} is no SentencePiece model, or has too many pieces`);
+    if (number > 1) {
+      for (const [part, value] of protobufFields(message)) messages[number].set(part, value);
+      continue;
+    }
+    const piece = new Map(protobufFields(message)), score = piece.get(2) ?? new Uint8Array(4), type = piece.get(3) ?? NORMAL;
+    const isSound = isBytes(piece.get(1)) && isBytes(score, 4) && isCount(type);
+    found.pieces.push(isSound ? text.decode(piece.get(1)) : "");
+    found.scores.push(isSound ? new DataView(score.buffer, score.byteOffset).getFloat32(0, true) : 0);
+    found.types.push(type);
   }
-  const kind = { 1: "unigram", 2: "bpe" }[training.get(3) ?? 1], n = found.pieces.length;
-  const isKnown = kind && n && n <= MOST_PIECES && !found.pieces.includes("") && !found.types.includes(5) && !training.get(24)
-    && (normalizing.get(3) ?? 1) && (normalizing.get(5) ?? 1);
+  const kind = { 1: "unigram", 2: "bpe" }[training.get(3) ?? 1], n = found.pieces.length, rule = normalizing.get(2) ?? new Uint8Array();
+  const isWhole = n && !found.pieces.includes("") && new Set(found.pieces).size === n && found.scores.every(Number.isFinite);
+  const isKnown = kind && isWhole && !found.types.includes(5) && !training.get(24) && (normalizing.get(3) ?? 1) && (normalizing.get(5) ?? 1);
   refuseUnless(isKnown, `${file.name} is no SentencePiece model of kind bpe or unigram with a space before the text`);
-  const rule = normalizing.get(2) || new Uint8Array();
+  const size = isBytes(rule) && rule.length > 3 ? new DataView(rule.buffer, rule.byteOffset).getUint32(0, true) : 0;
+  refuseUnless(rule.length === 0 || (size > 0 && size % 1024 === 0 && size <= rule.length - 4), `${file.name} has a damaged table of characters`);
   return { ...found, kind, rule, hasBytes: Boolean(training.get(35)), removesSpaces: Boolean(normalizing.get(4) ?? 1) };
 }
 
@@ -68,6 +79,8 @@ class MarianTokenizer {
     [this.ids, this.normalizer, this.removesSpaces] = [this.source.ids, this.source.normalizer, source.removesSpaces];
     this.backId = -1;
     this.vocabulary = new Map(Object.entries(vocabulary));
+    const isNumbered = [...this.vocabulary.values()].every((id) => isCount(id) && id < MOST_PIECES);
+    refuseUnless(isNumbered && this.vocabulary.has("<unk>"), "vocab.json must give each piece a number, and one to <unk>");
     this.pieces = [];
     for (const [piece, id] of this.vocabulary) this.pieces[id] = piece;
   }
@@ -98,15 +111,15 @@ async function openTensors(file) {
   refuseUnless(length > 0 && length <= file.size - 8, `${file.name} is no safetensors file`);
   const header = await readJson(file, 8, 8 + length), tensors = new Map();
   delete header.__metadata__;
-  const isCount = (n) => Number.isSafeInteger(n) && n >= 0;
-  for (const [name, { dtype, shape, data_offsets: places }] of Object.entries(header)) {
+  for (const [name, entry] of Object.entries(header)) {
+    const { dtype, shape, data_offsets: places } = entry ?? {};
     const width = { F32: 4, F16: 2, BF16: 2 }[dtype];
     const isSound = Array.isArray(shape) && shape.every(isCount) && Array.isArray(places) && places.every(isCount) && places.length === 2
       && 8 + length + places[1] <= file.size;
-    refuseUnless(isSound, `${file.name} is damaged: ${name} lies beyond its end or has no shape`);
+    refuseUnless(isSound, `${file.name} is damaged: ${shown(name)} lies beyond its end or has no shape`);
     const nRows = shape.length > 1 ? shape[0] : 1, nColumns = shape.slice(nRows === shape[0] && shape.length > 1 ? 1 : 0).reduce((n, m) => n * m, 1);
     tensors.set(name, { shape, size: nRows * nColumns, read: async (row, n) => {
-      refuseUnless(width && places[1] - places[0] === nRows * nColumns * width, `${name} has numbers of the kind ${dtype}, and not float32, float16 or bfloat16`);
+      refuseUnless(width && places[1] - places[0] === nRows * nColumns * width, `${name} has numbers of the kind ${shown(dtype)}, and not float32, float16 or bfloat16`);
       const from = 8 + length + places[0] + row * nColumns * width;
       return floats(await file.slice(from, from + n * nColumns * width).arrayBuffer(), dtype);
     } });
@@ -168,18 +181,39 @@ function inMarian(name) {
     .replace(/^add_norm_(\d)\.norm/, (_, n) => (Number(n) === last ? "final_layer_norm" : n === "1" ? "self_attn_layer_norm" : "encoder_attn_layer_norm"));
 }
 
-// Our own config.json, or the page's settings for Marian's; both name what they cannot have.
-function ownConfig({ model }) {
-  const counts = ["vocab_size", "N", "d_model", "d_ff", "h", "d_k", "d_v", "max_len"];
-  for (const name of counts) refuseUnless(Number.isSafeInteger(model[name]) && model[name] > 0, `config.json: ${name} must be a positive integer, got ${model[name]}`);
+// Our own config.json, or the page's settings for Marian's; both name what they cannot have. What is left out is as in
+// Python's ModelConfig, and a switch that is not known here must be off.
+const COUNTS = ["vocab_size", "N", "d_model", "d_ff", "h", "d_k", "d_v", "max_len"];
+const SWITCHES = { scaled_attention: true, bias: false, final_norm: false, output_bias: false, zero_start: false };
+const LEARNING = ["p_drop", "attention_dropout", "ffn_dropout", "initialization"];
+const OTHERS = ["norm", "positions", "first_position", "activation", "pad_id", "bos_id", "eos_id"];
+function ownConfig({ model: stored }) {
+  const model = { ...SWITCHES, first_position: 0, ...stored };
+  for (const name of COUNTS) refuseUnless(isCount(model[name]) && model[name] > 0, `config.json: ${name} must be a positive integer, got ${shown(model[name])}`);
+  for (const name of Object.keys(SWITCHES)) refuseUnless(typeof model[name] === "boolean", `config.json: ${name} must be true or false, got ${shown(model[name])}`);
+  refuseUnless(isCount(model.first_position), `config.json: first_position must be 0 or more, got ${shown(model.first_position)}`);
   refuseUnless(model.N <= 1024, `config.json: N must be at most 1024, got ${model.N}`);
-  const later = model.rms_norm || model.qk_norm || model.positions === "rotary" || model.activation === "swiglu";
-  refuseUnless(!later, "this page knows no RMSNorm, rotary positions, SwiGLU or qk_norm, which this model has");
+  const known = [...COUNTS, ...Object.keys(SWITCHES), ...LEARNING, ...OTHERS], unknown = Object.keys(model).find((name) => model[name] && !known.includes(name));
+  const isLater = unknown || model.positions === "rotary" || model.activation === "swiglu";
+  refuseUnless(!isLater, `this page knows no RMSNorm, rotary positions, SwiGLU or qk_norm, and this model has ${shown(unknown ?? `${model.positions} positions with ${model.activation}`)}`);
   const isKnown = ["post", "pre"].includes(model.norm) && ["sinusoidal", "concatenated", "learned", "none"].includes(model.positions)
     && Object.hasOwn(ACTIVATIONS, model.activation);
-  refuseUnless(isKnown, `config.json: norm ${model.norm} with positions ${model.positions} and activation ${model.activation} is unknown here`);
+  refuseUnless(isKnown, `config.json: norm ${shown(model.norm)} with positions ${shown(model.positions)} and activation ${shown(model.activation)} is unknown here`);
   refuseUnless(model.d_model % 2 === 0, `config.json: d_model must be even, got ${model.d_model}`);
   return model;
+}
+// What config.json says of doubts: a probability, a number of words, the commonest words of both sides, and words.
+function doubtOf({ doubt = {} }) {
+  const { unsure_below = 0, longest = Infinity, words = ["", ""], translated = "" } = doubt ?? {};
+  const isSound = doubt && doubt.constructor === Object && unsure_below >= 0 && unsure_below <= 1 && longest > 0 && [unsure_below, longest].every((n) => typeof n === "number")
+    && Array.isArray(words) && words.length === 2 && [...words, translated].every((text) => typeof text === "string");
+  refuseUnless(isSound, "config.json: doubt must have numbers (unsure_below, longest), two texts (words) and a text (translated)");
+  return doubt;
+}
+// The languages of a corpus that is called ...-en-de, or ["", ""].
+function languagesIn(name) {
+  const pairs = [...name.matchAll(/-([a-z]{2})(?=-([a-z]{2})(?![a-z]))/g)];
+  return pairs.length ? pairs[pairs.length - 1].slice(1) : ["", ""];
 }
 function marianConfig(config) {
   const { d_model, encoder_layers: N, encoder_attention_heads: h, encoder_ffn_dim: d_ff, vocab_size } = config;
@@ -189,7 +223,7 @@ function marianConfig(config) {
     && config.static_position_embeddings !== false && config.share_encoder_decoder_embeddings !== false;
   refuseUnless(isPlain, "this page knows Marian models that are post-norm, with sinusoids, one scaled embedding for both sides and no norm behind it");
   const activation = { relu: "relu", gelu: "gelu", swish: "silu", silu: "silu" }[config.activation_function];
-  refuseUnless(activation, `this page does not know the activation ${config.activation_function}`);
+  refuseUnless(typeof activation === "string", `this page does not know the activation ${shown(config.activation_function)}`);
   return {
     ...ownConfig({ model: { N, h, d_model, d_ff, vocab_size, d_k: d_model / h, d_v: d_model / h, max_len: config.max_position_embeddings, norm: "post", positions: "none", activation } }),
     positions: "marian", bias: true, scaled_attention: true,
@@ -230,11 +264,12 @@ async function openFolder(files, name, kernels, useWasm, tell) {
   };
   const settings = await readJson(file("config.json")), isOurs = Boolean(settings.model?.d_model);
   const kind = settings.model_type ?? "no type";
-  refuseUnless(isOurs || kind === "marian", `this page reads checkpoints of annotated_transformer and of Marian, and this config.json is of ${kind}`);
-  const config = isOurs ? ownConfig(settings) : marianConfig(settings);
+  refuseUnless(isOurs || kind === "marian", `this page reads checkpoints of annotated_transformer and of Marian, and this config.json is of ${shown(kind)}`);
+  const config = isOurs ? ownConfig(settings) : marianConfig(settings), doubt = doubtOf(settings), corpus = settings.corpus ?? "";
+  refuseUnless(typeof corpus === "string", `config.json: corpus must be a name, got ${shown(corpus)}`);
   for (const id of ["pad_id", "bos_id", "eos_id"]) {
     const isThere = Number.isInteger(config[id]) && config[id] >= 0 && config[id] < config.vocab_size;
-    refuseUnless(isThere, `config.json: ${id} must be an id of the vocabulary, got ${config[id]}`);
+    refuseUnless(isThere, `config.json: ${id} must be an id of the vocabulary, got ${shown(config[id])}`);
   }
   const shapes = shapesOf(config), columns = Object.values(shapes).map(([, n]) => n || 0);
   const n_parameters = Object.values(shapes).reduce((n, shape) => n + shape.reduce((one, other) => one * other, 1), 0);
@@ -253,7 +288,8 @@ async function openFolder(files, name, kernels, useWasm, tell) {
     await readSentencePiece(file("target.spm"));  // text is put together from pieces alone: it must only be sound
     tokenizer = new MarianTokenizer(await readSentencePiece(file("source.spm")), await readJson(file("vocab.json")));
   }
-  const isWhole = tokenizer.pieces.length === config.vocab_size && !tokenizer.pieces.includes(undefined);
+  const isWhole = tokenizer.pieces.length === config.vocab_size && !tokenizer.pieces.includes(undefined)
+    && (isOurs || tokenizer.vocabulary.size === config.vocab_size);
   refuseUnless(isWhole, `the tokenizer has ${tokenizer.pieces.length} tokens and the model ${config.vocab_size}: they do not belong together`);
 
   const stored = await openTensors(file("model.safetensors")), tensors = {};
@@ -277,11 +313,11 @@ async function openFolder(files, name, kernels, useWasm, tell) {
   }
   if (!isOurs) {
     const values = stored.has("final_logits_bias") ? await stored.get("final_logits_bias").read(0, 1) : new Float32Array(config.vocab_size);
-    refuseUnless(values.length === config.vocab_size, "final_logits_bias is not as long as the vocabulary");
+    const isSound = values.length === config.vocab_size && values.every(Number.isFinite);
+    refuseUnless(isSound, "final_logits_bias is not as long as the vocabulary, or has values that are not finite");
     values[config.pad_id] = -1e4;  // is never said
     tensors["embedding.bias"] = { shape: [config.vocab_size], values };
   }
-  const [, from, to] = (isOurs ? settings.corpus || name : name).match(/.*-([a-z]{2})-([a-z]{2})(?![a-z])/) || ["", "", ""];
-  const facts = { config, n_parameters, languages: [from, to], doubt: settings.doubt || {}, name };
+  const facts = { config, n_parameters, languages: languagesIn((isOurs && corpus) || name), doubt, name };
   return { facts, translator: new Translator(facts, tokenizer, tensors, kernels, useWasm) };
 }
