@@ -467,7 +467,8 @@ def test_a_folder_that_is_chosen_translates_and_one_that_does_not_fit_is_refused
     bad = shutil.copytree(theirs, tmp_path / "bad")
     (bad / "vocab.json").unlink()
     mine = shutil.copytree(BOOK_MODEL, tmp_path / "model")
-    shutil.copytree(theirs, mine / "checkpoints")
+    for name in ("1", "step-1"):  # before and after the others, in whatever order they come
+        shutil.copytree(theirs, mine / name)
     requests.clear()
 
     def choose(folder, answer):
