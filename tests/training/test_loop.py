@@ -314,17 +314,6 @@ def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(
     assert joined[0] != joined[1]
 
 
-def test_the_directory_holds_what_the_other_commands_need(tmp_path):
-    out = tmp_path / "run"
-    run(out, train_steps=12, checkpoint_every=3, keep_checkpoints=2)
-    assert sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()) == [
-        "checkpoints/step-00000009.safetensors", "checkpoints/step-00000012.safetensors",
-        "config.json", "log.jsonl", "model.safetensors", "tokenizer.model",
-        "training.previous.safetensors", "training.safetensors",
-    ]  # fmt: skip
-    assert read_config(out)["train"]["keep_checkpoints"] == 2
-
-
 def test_the_seed_decides_everything(tmp_path):
     for name, seed in (("one", 3), ("two", 3), ("other", 4)):
         random.seed(name)
@@ -630,12 +619,6 @@ def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
     assert found == [FastDecoder, type(None)] and model.training
 
 
-def test_progress_goes_to_standard_error(tmp_path, capsys):
-    run(tmp_path / "run", train_steps=2, progress=True)
-    output = capsys.readouterr()
-    assert output.out == "" and "2/2" in output.err and "loss" in output.err
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 2e-3), ("fp16", 2e-4)])
 def test_half_precision_trains_float32_weights_to_nearly_the_same_place(
@@ -648,12 +631,6 @@ def test_half_precision_trains_float32_weights_to_nearly_the_same_place(
     assert {p.dtype for p in half.parameters()} == {torch.float32}
     last = [log(tmp_path / p)[-1]["loss"] for p in (precision, "fp32")]
     assert last[0] != last[1] and last[0] == pytest.approx(last[1], rel=tolerance)
-
-
-def test_a_resumed_run_writes_down_its_new_number_of_steps(tmp_path):
-    run(tmp_path, train_steps=2, checkpoint_every=2)
-    run(tmp_path, resume=True, train_steps=3, checkpoint_every=2)
-    assert read_config(tmp_path)["train"]["train_steps"] == 3
 
 
 def test_a_resumed_run_keeps_the_name_of_its_corpus(tmp_path):
