@@ -4,7 +4,6 @@ import gzip
 import json
 import random
 import re
-from html.parser import HTMLParser
 from unittest import mock
 
 import pytest
@@ -22,6 +21,7 @@ from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.translator import Translator
+from html_page import HtmlPage
 from toys import report_scores
 
 ENGLISH = "one two three red blue green small big cat dog bird house"
@@ -127,34 +127,15 @@ def test_pairs_as_they_stand_are_held_against_their_own_references():
 # The report
 
 
-class Text(HTMLParser):
-    """The text of a page, and the addresses that its elements name."""
-
-    def __init__(self):
-        super().__init__()
-        self.text, self.addresses, self.open = [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.addresses += [value for name, value in attributes if name in ("src", "href")]
-        if tag not in ("meta", "link", "path"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag != "path":
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def test_a_report_shows_foreign_text_as_text():
     hostile = "<script>alert(1)</script> & <b>"
     log = [{"step": 5, "nll": 3.0}, {"step": 10, "nll": None}, {"step": 10, "valid_nll": 2.5}]
     counts = {"train": 7, "valid": 2, "test": 2}
-    page = Text()
-    page.feed(report_page("mine<x>.tsv", counts, {"N": 3}, log, report_scores(hostile), 4.4))
-    text = " ".join(page.text)
-    assert page.open == [] and set(page.addresses) == {"data:,", "page/index.html"}
+    scores = report_scores(hostile)
+    page = HtmlPage(report_page("mine<x>.tsv", counts, {"N": 3}, log, scores, 4.4))
+    text = " ".join(data for _, data in page.texts)
+    addresses = {row[name] for _, row in page.tags for name in ("src", "href") if name in row}
+    assert page.open == [] and addresses == {"data:,", "page/index.html"}
     said = ["12.35", "nrefs:1|case:mixed", "1,234", "10 steps", "small letters", "9.9"]
     assert [words for words in (hostile, "mine<x>.tsv", *said) if words not in text] == []
     assert text.count("reference:") == 2  # where the translation is another
