@@ -34,19 +34,19 @@ NOTEBOOKS = [path for path in CHAPTERS if path.with_suffix(".ipynb").exists()]
 in_notebooks = pytest.mark.parametrize("chapter", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def stored(chapter: Path) -> NotebookNode:
+def stored(chapter):
     return nbformat.read(chapter.with_suffix(".ipynb"), as_version=4)
 
 
-def code_cells(chapter: Path) -> list[NotebookNode]:
+def code_cells(chapter):
     return [cell for cell in stored(chapter).cells if cell.cell_type == "code"]
 
 
-def tags(cell: NotebookNode) -> list[str]:
+def tags(cell):
     return cell.metadata.get("tags", [])
 
 
-def toc_files(node: object) -> list[str]:
+def toc_files(node):
     if isinstance(node, list):
         return [name for child in node for name in toc_files(child)]
     if isinstance(node, dict):
@@ -55,7 +55,7 @@ def toc_files(node: object) -> list[str]:
     return []
 
 
-def test_the_table_of_contents_has_every_page_once() -> None:
+def test_the_table_of_contents_has_every_page_once():
     """But for the map of the paper, which is for those who work on the book."""
     listed = toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
     pages = [f"book/{path.stem}" for path in BOOK.iterdir() if path.suffix in (".md", ".ipynb")]
@@ -63,24 +63,24 @@ def test_the_table_of_contents_has_every_page_once() -> None:
     assert sorted(listed) == sorted(pages)
 
 
-def test_every_chapter_is_text_and_notebook() -> None:
+def test_every_chapter_is_text_and_notebook():
     assert {path.stem for path in CHAPTERS} == {path.stem for path in BOOK.glob("*.ipynb")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_outputs_are_not_stale(chapter: Path) -> None:
+def test_outputs_are_not_stale(chapter):
     assert not notebooks.is_stale(chapter), f"run: make refresh CHAPTER=book/{chapter.name}"
 
 
 @in_notebooks
-def test_cells_were_run_from_top_to_bottom(chapter: Path) -> None:
+def test_cells_were_run_from_top_to_bottom(chapter):
     cells = code_cells(chapter)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
 @in_notebooks
-def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
+def test_what_may_vary_is_bounded_by_an_assertion(chapter):
     """A cell whose output is not compared asserts something about it,
     there or in the next code cell."""
     cells = code_cells(chapter)
@@ -93,7 +93,7 @@ def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
     assert [cells[number].source for number in loose] == []
 
 
-def may_show_nothing(cell: str) -> list[int]:
+def may_show_nothing(cell):
     """The lines of each `try` that shows an error,
     and passes all the same if the error does not occur.
 
@@ -113,7 +113,7 @@ def may_show_nothing(cell: str) -> list[int]:
     return lines
 
 
-def test_a_try_without_else_is_found() -> None:
+def test_a_try_without_else_is_found():
     shown = "try:\n    f()\nexcept ValueError as error:\n    print(error)\n"
     assert may_show_nothing(shown) == [1]
     assert may_show_nothing(f"for x in y:\n{textwrap.indent(shown, '    ')}") == [2]
@@ -123,7 +123,7 @@ def test_a_try_without_else_is_found() -> None:
     assert may_show_nothing(f"def g():\n{returns}") == []
 
 
-def kinds(cell: NotebookNode) -> list[str]:
+def kinds(cell):
     """Of its outputs, and in what form each can be shown."""
     forms = [form for out in cell.outputs for form in out.get("data", {})]
     return [out.get("name", out.output_type) for out in cell.outputs] + forms
@@ -147,14 +147,14 @@ FAULTS: dict[str, Callable[[NotebookNode], object]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @in_notebooks
-def test_of_no_cell_this_is_true(chapter: Path, fault: str) -> None:
+def test_of_no_cell_this_is_true(chapter, fault):
     assert [cell.source for cell in code_cells(chapter) if FAULTS[fault](cell)] == []
 
 
 @pytest.mark.parametrize(
     "chapter", [path for path in NOTEBOOKS if path.stem >= "2"], ids=lambda path: path.stem
 )
-def test_a_listing_fits_its_column(chapter: Path) -> None:
+def test_a_listing_fits_its_column(chapter):
     """A longer line scrolls: at 1,280 pixels the column holds 81. Folded code may be wider."""
     seen = [
         line
@@ -166,7 +166,7 @@ def test_a_listing_fits_its_column(chapter: Path) -> None:
 
 
 @in_notebooks
-def test_figures_are_light_and_have_words(chapter: Path) -> None:
+def test_figures_are_light_and_have_words(chapter):
     for cell in code_cells(chapter):
         for output in cell.outputs:
             for kind, data in output.get("data", {}).items():
@@ -182,7 +182,7 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
 
 
 @in_notebooks
-def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
+def test_a_chapter_has_one_title_and_it_comes_first(chapter):
     prose = [
         re.sub(r"```.*?```", "", cell.source, flags=re.S)
         for cell in stored(chapter).cells
@@ -192,7 +192,7 @@ def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
     assert levels.count("#") == 1 and levels[0] == "#"
 
 
-def test_every_work_in_the_references_has_a_key_of_its_own() -> None:
+def test_every_work_in_the_references_has_a_key_of_its_own():
     works = (BOOK / "references.bib").read_text(encoding="utf-8")
     keys = re.findall(r"^@\w+\{([^,]+),", works, flags=re.M)
     assert len(keys) == len(set(keys)) > 0
@@ -212,14 +212,14 @@ print("result", 1 + 1)
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     path = tmp_path / "small.py"
     path.write_text(SMALL, encoding="utf-8")
     return path
 
 
 @pytest.mark.slow
-def test_a_refresh_run_twice_gives_the_same_bytes(source: Path) -> None:
+def test_a_refresh_run_twice_gives_the_same_bytes(source):
     target = source.with_suffix(".ipynb")
     assert notebooks.is_stale(source)
     assert asyncio.run(notebooks.run(source, target))
@@ -235,7 +235,7 @@ def test_a_refresh_run_twice_gives_the_same_bytes(source: Path) -> None:
 
 
 @pytest.mark.slow
-def test_changed_words_are_taken_over_and_changed_code_is_not(source: Path) -> None:
+def test_changed_words_are_taken_over_and_changed_code_is_not(source):
     target = source.with_suffix(".ipynb")
     assert not notebooks.take_over_words(source)  # nothing is stored yet
     assert asyncio.run(notebooks.run(source, target))
@@ -253,7 +253,7 @@ def test_changed_words_are_taken_over_and_changed_code_is_not(source: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_failing_chapter_is_not_stored(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_chapter_is_not_stored(source, capsys):
     target = source.with_suffix(".ipynb")
     source.write_text(SMALL.replace("1 + 1", "1 / 0"), encoding="utf-8")
     assert not asyncio.run(notebooks.run(source, target))
@@ -277,6 +277,6 @@ def test_a_failing_chapter_is_not_stored(source: Path, capsys: pytest.CaptureFix
         ("SHA-256 95a6e575286ab", "SHA-256 95a6e575287ab", False),
     ],
 )
-def test_decimals_are_compared_closely_and_the_rest_exactly(one: str, two: str, same: bool) -> None:
+def test_decimals_are_compared_closely_and_the_rest_exactly(one, two, same):
     assert (Printed(one) == Printed(two)) is same
     assert (Printed(one) != Printed(two)) is not same

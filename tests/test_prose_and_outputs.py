@@ -27,15 +27,15 @@ SOURCES = set(re.findall(r"\d+\.\d+", "".join(p.read_text("utf-8") for p in TABL
 CHAPTERS = [path for path in notebooks.chapters() if path.stem in SECOND_HALF]
 
 
-def numbers(text: str) -> set[str]:
+def numbers(text):
     return set(NUMBER.findall(text.replace("\\", "")))
 
 
-def ends_of_ranges(text: str) -> set[str]:
+def ends_of_ranges(text):
     return {end for ends in RANGE.findall(text) for end in ends}
 
 
-def prose_of(cell: str) -> str:
+def prose_of(cell):
     """Without formulas, links, code, tables, citations and headings."""
     text = re.sub(r"^\$\$.*?\$\$.*?$", " ", cell, flags=re.S | re.M)
     text = re.sub(r"^```.*?^```", " ", text, flags=re.S | re.M)
@@ -44,13 +44,13 @@ def prose_of(cell: str) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def output_text(cell: nbformat.NotebookNode) -> str:
+def output_text(cell):
     parts = [output.get("text", "") for output in cell.outputs]
     parts += [output.get("data", {}).get("text/plain", "") for output in cell.outputs]
     return "\n".join(parts)
 
 
-def traced(chapter: Path) -> tuple[set[str], set[str]]:
+def traced(chapter):
     """The numbers of the chapter that cannot vary, and those of its outputs that may."""
     fixed, varying = set[str](), set[str]()
     for cell in cells_of(chapter):
@@ -61,12 +61,12 @@ def traced(chapter: Path) -> tuple[set[str], set[str]]:
     return fixed, varying
 
 
-def cells_of(chapter: Path) -> list[nbformat.NotebookNode]:
+def cells_of(chapter):
     cells = nbformat.read(chapter.with_suffix(".ipynb"), as_version=4).cells
     return [cell for cell in cells if not colab.is_made_here(cell)]
 
 
-def told_of_what_may_vary(chapter: Path) -> list[str]:
+def told_of_what_may_vary(chapter):
     """Numbers of the text that only an output which may vary has, outside of a range."""
     fixed, varying = traced(chapter)
     found = []
@@ -77,7 +77,7 @@ def told_of_what_may_vary(chapter: Path) -> list[str]:
     return found
 
 
-def told_of_nothing(chapter: Path) -> list[str]:
+def told_of_nothing(chapter):
     """Numbers in a section with an output that may vary, after it, that nothing computes."""
     fixed, varying = traced(chapter)
     found, after_what_varies = [], False
@@ -94,17 +94,17 @@ def told_of_nothing(chapter: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_number_that_may_vary_is_a_range_in_the_text(chapter: Path) -> None:
+def test_a_number_that_may_vary_is_a_range_in_the_text(chapter):
     assert told_of_what_may_vary(chapter) == []
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_number_after_a_run_is_one_that_something_computed(chapter: Path) -> None:
+def test_a_number_after_a_run_is_one_that_something_computed(chapter):
     """5.4 once told 94 % and 3.4 nats of a run whose outputs had been renewed."""
     assert told_of_nothing(chapter) == []
 
 
-def test_both_kinds_of_number_are_found(tmp_path: Path) -> None:
+def test_both_kinds_of_number_are_found(tmp_path):
     cells = [
         new_code_cell("print(x)", outputs=[new_output("stream", text="0.97, 2.29 and 7.1")]),
         new_markdown_cell("We got 0.97 and 3.4 nats, 2.2 to 2.5 after it; the bound is 0.82."),
