@@ -167,6 +167,13 @@ def test_a_manifest_of_the_first_edition_is_read(copy):
     assert Shards(copy).manifest == before.manifest
 
 
+def test_a_finished_directory_is_not_written_again(copy, monkeypatch):
+    before = contents(copy)
+    monkeypatch.setattr(shard_writing, "encode_some", None)
+    write(copy, corpus="toys", revision="r1")
+    assert contents(copy) == before
+
+
 @pytest.mark.parametrize("name", ["00001.ids.npy", "00001.offsets.npy"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
 def test_a_damaged_shard_is_encoded_again(copy, capsys, name, damage):
