@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 from tools.browser import CHROMIUM
@@ -14,6 +15,14 @@ IN_CHROMIUM = [
         not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
     ),
 ]
+
+
+def require_accessible(page: Page) -> None:
+    """axe-core finds nothing, and the page is no wider than its window."""
+    root = "document.documentElement"
+    assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") == 0
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
 
 
 def open_page(page: Page, address: str) -> None:

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from annotated_transformer.decoding.translator import Translator
-from annotated_transformer.extras.page.writing import write_page
 
 ROOT = Path(__file__).parents[1]
 PLACES = {
@@ -78,8 +77,3 @@ def test_the_site_has_the_page_with_links_to_chapters_that_are_there(views, tmp_
     )
     assert len(links) == 7
     assert all((ROOT / "book" / link).with_suffix(".py").exists() for link in links)
-
-
-def test_a_page_that_knows_no_book_links_to_none(tmp_path):
-    written = write_page(ROOT / "book" / "model", tmp_path / "page")
-    assert '"book":""' in (written / "model.js").read_text(encoding="utf-8")[:3000]

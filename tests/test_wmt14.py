@@ -13,17 +13,15 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.checkpoint.directory import read_config
-from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.command_line.train_verb import run_settings
 from annotated_transformer.config import ModelConfig, count_parameters
 from annotated_transformer.data import corpus
 from annotated_transformer.data.parallel_text import load_files
 from annotated_transformer.extras.shards.reading import Shards
-from annotated_transformer.training.loop import train
 from benchmarks import compound_split
 from lab.experiments.result_file import read_result
-from toys import text_pairs, toy_run_config, toy_tokenizer
+from toys import text_pairs
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "book" / "wmt14.md").read_text(encoding="utf-8")
@@ -109,29 +107,9 @@ def row(label):
     return [float(found[0]) for cell in cells if (found := re.search(r"[\d.]+", cell))]
 
 
-def test_the_memory_of_a_gpu_is_what_its_chapter_counts():
-    """The chapter's figure is drawn from the count, and its description says the two numbers."""
-    chapter = (ROOT / "book" / "on_a_gpu.py").read_text(encoding="utf-8")
-    said = re.search(r"With 25,000 tokens base needs ([\d.]+) GB and big ([\d.]+)", chapter)
-    base, big = map(float, said.groups())
-    assert row("memory of a GPU") == [base, big]
-
-
 def bytes_of_a_run(n_parameters, n_checkpoints):
     """Checkpoints and the weights in use; in each of two states weights and two moments."""
     return 4 * n_parameters * (n_checkpoints + 1) + 2 * 12 * n_parameters
-
-
-def test_a_runs_directory_has_what_the_plan_counts(tmp_path):
-    """But for the heads of the files, and numbers that no parameter has."""
-    configs = toy_run_config(train_steps=6, checkpoint_every=1, keep_checkpoints=3)
-    train(*configs, toy_tokenizer(), text_pairs(1, 60), [], tmp_path, progress=False)
-    sizes, names = 0, list(tmp_path.rglob("*.safetensors"))
-    for path in names:
-        tensors, _ = load_tensors(path)
-        beside = ("random.", "log.", "adam.step.")
-        sizes += sum(4 * t.numel() for name, t in tensors.items() if not name.startswith(beside))
-    assert sizes == bytes_of_a_run(count_parameters(configs[0]), 3) and len(names) == 6
 
 
 def test_its_plan_in_numbers_follows_from_counts():

@@ -259,8 +259,11 @@ def import_(args: Namespace) -> None:
 
 def export_page(args: Namespace) -> None:
     """Write a checkpoint's translator as a page that needs no server."""
+    from annotated_transformer.checkpoint.directory import read_config
     from annotated_transformer.extras.page.writing import write_page
+    from annotated_transformer.extras.visitors.doubt import Doubt
 
+    Doubt.of(read_config(args.directory))  # refused here, where the page would not load with it
     print(write_page(args.directory, args.out, book=args.book or ""))
 
 

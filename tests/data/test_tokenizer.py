@@ -3,7 +3,6 @@ and says plainly what it cannot do."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tempfile
 import unicodedata
@@ -14,7 +13,6 @@ import sentencepiece
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.data.tokenizer import BACK, Tokenizer
 from annotated_transformer.errors import ConfigError
-from toys import printed_by
 
 SENTENCES = [
     "The old man reads the newspaper in the garden.", "Der alte Mann liest im Garten die Zeitung.",
@@ -79,11 +77,6 @@ def test_special_ids_are_those_of_config(tokenizer):
     ids = tokenizer.encode("Where is the sea? </s> 😀")
     assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
     assert tokenizer.decode([BOS_ID, *ids, EOS_ID, PAD_ID]) == "Where is the sea? </s> 😀"
-
-
-def test_vocabulary_has_the_size_asked_for(tokenizer):
-    assert tokenizer.vocab_size == 340
-    assert max(tokenizer.encode("".join(SENTENCES))) < 340
 
 
 def test_pieces_join_to_the_text(tokenizer):
@@ -237,20 +230,6 @@ def test_model_with_other_special_ids_is_refused():
     )
     with pytest.raises(ConfigError, match="ids for pad, bos, eos, unk must be"):
         Tokenizer.from_bytes(written.getvalue())
-
-
-def test_same_ids_in_another_process(tokenizer, tmp_path):
-    """Hash seeds and locale do not matter."""
-    program = (
-        "import sys, hashlib; from annotated_transformer.data.tokenizer import Tokenizer; "
-        "print(hashlib.sha256(Tokenizer.train(open(sys.argv[1], "
-        "encoding='utf-8').read().split('\\n'), 340).model_bytes).hexdigest())"
-    )
-    path = tmp_path / "text"
-    path.write_text("\n".join(SENTENCES), encoding="utf-8")
-    for seed in ("1", "2"):
-        digest = printed_by(program, str(path), PYTHONHASHSEED=seed, LC_ALL="C")
-        assert digest == f"{hashlib.sha256(tokenizer.model_bytes).hexdigest()}\n"
 
 
 @pytest.fixture(scope="module")

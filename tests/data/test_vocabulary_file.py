@@ -10,7 +10,7 @@ import sentencepiece
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.data.vocabulary_file import require_sound
 from annotated_transformer.errors import ConfigError
-from toys import text_pairs, toy_tokenizer
+from toys import text_pairs
 
 SENTENCES = [side for pair in text_pairs(1, 300) for side in pair]
 
@@ -97,10 +97,3 @@ def test_a_tag_that_c_would_cut_hides_no_piece():
     with pytest.raises(ConfigError, match="it is not a protocol buffer"):
         require_sound(GOOD + hidden)
     require_sound(GOOD + varint((2**29 - 1) << 3) + b"\0")  # the largest number of a field
-
-
-def test_a_complaint_of_the_library_that_is_no_text_is_one_line():
-    """SentencePiece names a byte that is none in its message, and Python cannot decode it."""
-    no_byte = piece(b"<0x\x97>", rest=b"\x18\x06")
-    with pytest.raises(ConfigError, match="this is not a SentencePiece model$"):
-        Tokenizer(toy_tokenizer().model_bytes + no_byte)

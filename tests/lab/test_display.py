@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib
 import pytest
 import torch
 import yaml
@@ -14,16 +13,9 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.model import attention
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
-from lab import display
-from lab.display import SOURCES, Table, in_column, show, use_style
+from lab.display import SOURCES, Table, in_column, show
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_style_is_a_palette_without_red_against_green():
-    with matplotlib.rc_context():
-        use_style()
-        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(display.PALETTE)
 
 
 def test_show_prints_the_source_that_runs(capsys):

@@ -3,7 +3,6 @@ a keyboard reaches all of it."""
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.attention_views.record import record_attention
 from annotated_transformer.model.transformer import Transformer
 from exported_page import IN_CHROMIUM
+from html_page import HtmlPage
 from lab.explorer import (
     AttentionExplorer,
     AttentionMaps,
@@ -39,33 +39,13 @@ def random_maps(name="Attention", queries=L, keys=S, n=N, h=H):
     return AttentionMaps(name, (2 * scores).softmax(-1), q, k)
 
 
-class Page(HTMLParser):
-    """The tags of a piece of HTML in order, the text of its table's cells, and its scripts."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.cells: list[str] = []
-        self.scripts: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        if self.tags and self.tags[-1][0] in ("td", "th"):
-            self.cells.append(data)
-        elif self.tags and self.tags[-1][0] == "script":
-            self.scripts.append(data)
-
-    @property
-    def data(self):
-        return json.loads(self.scripts[0])
-
-
 def page(explorer):
-    return Page(explorer._repr_html_())
+    return HtmlPage(explorer._repr_html_())
+
+
+def data_of(page):
+    """What its script reads."""
+    return json.loads(page.texts_of("script")[0])
 
 
 # What is shown
@@ -77,7 +57,9 @@ def test_it_shows_what_the_model_used():
     with record_attention(model) as recorded, torch.inference_mode():
         model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target]]))
     explorer = explore_attention(model, tokenizer, "tea bad cab", "deaf ebb")
-    for maps, shown, name in zip(explorer.maps, page(explorer).data["weights"], NAMES, strict=True):
+    for maps, shown, name in zip(
+        explorer.maps, data_of(page(explorer))["weights"], NAMES, strict=True
+    ):
         used = torch.cat([recorded[name.format(i)] for i in range(2)])
         assert torch.equal(maps.weights, used)
         torch.testing.assert_close(torch.tensor(shown), used, rtol=0, atol=5.1e-4)
@@ -122,12 +104,16 @@ def test_the_kinds_and_the_first_head_can_be_chosen():
     start = ["cross", "encoder"], 2, 1, 2
     explorer = explore_attention(toy_model(), toy_tokenizer(), "tea", "bad", *start)
     shown = page(explorer)
-    names = [maps["name"] for maps in shown.data["maps"]]
+    names = [maps["name"] for maps in data_of(shown)["maps"]]
     assert names == ["Encoder-decoder attention", "Encoder self-attention"]
-    assert (shown.data["layer"], shown.data["head"], shown.data["query"]) == (1, 0, 1)
+    assert (data_of(shown)["layer"], data_of(shown)["head"], data_of(shown)["query"]) == (1, 0, 1)
     first_row = [f"{weight:.2f}" for weight in explorer.maps[0].weights[1, 0, 0].tolist()]
     width = len(first_row)
-    assert shown.cells[: 2 * width + 1] == [*explorer.maps[0].keys, "<s>", *first_row]
+    assert shown.texts_of("td", "th")[: 2 * width + 1] == [
+        *explorer.maps[0].keys,
+        "<s>",
+        *first_row,
+    ]
 
 
 # The page it makes
@@ -138,7 +124,7 @@ def test_it_is_self_contained_and_the_same_each_time():
     assert html == AttentionExplorer("title", [random_maps()])._repr_html_()
     # A name, not an address.
     assert re.findall(r"https?://[^\"' ]+", html) == ["http://www.w3.org/2000/svg"]
-    attributes = [name for _, attrs in Page(html).tags for name in attrs]
+    attributes = [name for _, attrs in HtmlPage(html).tags for name in attrs]
     assert not {"src", "href", "id"} & set(attributes)  # ids would clash where it stands twice
 
 
@@ -146,9 +132,9 @@ def test_any_token_and_any_title_stay_text():
     nasty = ["</script><script>alert(1)</script>", "{{data}}", '"&\\', "<!--", "</td><b>"]
     maps = AttentionMaps("A & <i>B", random_maps().weights, nasty[:L], nasty, nasty[:L])
     html = AttentionExplorer("<b>title", [maps])._repr_html_()
-    shown, plain = Page(html), page(AttentionExplorer("title", [random_maps()]))
+    shown, plain = HtmlPage(html), page(AttentionExplorer("title", [random_maps()]))
     assert [tag for tag, _ in shown.tags] == [tag for tag, _ in plain.tags]
-    (data,) = shown.data["maps"]
+    (data,) = data_of(shown)["maps"]
     assert data["queries"] == data["predicts"] == nasty[:L] and data["keys"] == nasty
     assert '<p class="ax-title">&lt;b&gt;title</p>' in html
 

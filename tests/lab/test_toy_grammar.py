@@ -42,12 +42,3 @@ def test_sampled_trees_follow_the_grammar_and_repeat():
     assert sample_trees(0) == []
     with pytest.raises(ConfigError, match="got -1"):
         sample_trees(-1)
-
-
-@pytest.mark.slow
-def test_a_sampled_tree_has_a_depth():
-    def depth(tree):
-        return 0 if is_tag(tree) else 1 + max(map(depth, tree.children))
-
-    shallow, deep = sample_trees(300, seed=0, max_depth=5), sample_trees(300, seed=0)
-    assert max(map(depth, shallow)) < max(map(depth, deep))

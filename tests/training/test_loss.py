@@ -2,7 +2,6 @@ import inspect
 import math
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -140,26 +139,6 @@ def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, ep
     ours, theirs = (torch.autograd.grad(3 * total, (x, weight)) for total in (loss, expected))
     assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
     assert not ours[0][target == 0].any()
-
-
-@pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="needs PyTorch 2.13")
-@pytest.mark.parametrize("eps_ls", [0.0, 0.1])
-def test_the_loss_in_blocks_equals_pytorchs_own(eps_ls):
-    """PyTorch's goes in chunks too; with label smoothing it falls back to all logits,
-    and says so."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(40, 6, generator=generator, dtype=torch.float64).requires_grad_()
-    weight = torch.randn(V, 6, generator=generator, dtype=torch.float64).requires_grad_()
-    target = torch.randint(0, V, (40,), generator=generator)
-    falls_back = pytest.warns(UserWarning, match="label_smoothing") if eps_ls else nullcontext()
-    options = {"reduction": "sum", "ignore_index": 0, "label_smoothing": eps_ls}
-    options["options"] = torch.nn.LinearCrossEntropyOptions()
-    with falls_back:
-        theirs = F.linear_cross_entropy(x, weight, target, **options)
-    ours, _ = linear_cross_entropy(x, weight, target, eps_ls, block_rows=7)
-    assert_close(ours, theirs, rtol=1e-12, atol=0)
-    gradients = [torch.autograd.grad(loss, (x, weight)) for loss in (ours, theirs)]
-    assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
 def test_the_loss_in_blocks_makes_gradients_only_where_they_are_wanted():

@@ -150,20 +150,6 @@ def test_greedy_and_beam_ids_are_those_of_python(book_page, book_model, test_sen
         assert [one["logP"] for one in ours] == pytest.approx([one.log_p for one in theirs])
 
 
-@pytest.mark.slow
-@needs_node
-def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
-    generator = random.Random(5)
-    jobs = [
-        {"do": "linear", "name": name, "x": gauss(generator, width * 17)}
-        for name, width in (("embedding", 192), ("encoder.layers.0.feed_forward.W_2", 768))
-    ]
-    jobs.append({"do": "greedy", "sources": [[*ids, 2] for ids in test_sentences[:8]]})
-    answers = [run_engine(book_page, {"do": "way"}, *jobs, plain=plain) for plain in (False, True)]
-    assert [answer[0] for answer in answers] == [True, False]
-    assert answers[0][1:] == answers[1][1:]
-
-
 @needs_node
 def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
     """Rows meet the weights by fours, then one by one; 7 columns fill no group."""

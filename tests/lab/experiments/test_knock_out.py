@@ -8,7 +8,6 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer.config import PAD_ID
-from annotated_transformer.decoding.search import greedy_search
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.attention_views.knock_out import knocked_out
 from annotated_transformer.extras.attention_views.record import record_attention
@@ -55,19 +54,6 @@ def test_the_output_is_the_sum_of_the_heads_that_stay(gone):
     assert_close(found, by_hand)
 
 
-def test_a_model_without_a_head_is_one_whose_columns_of_W_O_are_removed():
-    model = small_model()
-    source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
-    narrow = small_model()  # the same weights; its second layer's first head is cut out for good
-    cut = narrow.encoder.layers[1].self_attention
-    for projection in (cut.W_Q, cut.W_K, cut.W_V):
-        projection.weight = torch.nn.Parameter(projection.weight[4:].detach())
-    cut.W_O.weight = torch.nn.Parameter(cut.W_O.weight[:, 4:].detach())
-    cut.h = 1
-    with torch.no_grad(), knocked_out((model.encoder.layers[1].self_attention, 0)):
-        assert_close(model(source, target_in), narrow(source, target_in))
-
-
 def test_an_even_head_gives_every_visible_key_the_same():
     model = small_model()
     source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
@@ -88,15 +74,6 @@ def test_an_even_head_gives_every_visible_key_the_same():
     assert_close(after["decoder.layers.0.self_attention"][:, 0], seen / seen.sum(-1, keepdim=True))
     name = "encoder.layers.0.self_attention"
     assert_close(after[name][:, 0], before[name][:, 0])  # the head beside it is as it was
-
-
-def test_search_goes_without_the_head_too():
-    model = small_model()
-    source = random_tokens(3, B, S)
-    every = [(layer.cross_attention, i) for layer in model.decoder.layers for i in range(2)]
-    with knocked_out(*every):  # nothing of the source arrives, so the source does not matter
-        assert greedy_search(model, source, 5) == greedy_search(model, source.flip(0), 5)
-    assert greedy_search(model, source, 5) != greedy_search(model, source.flip(0), 5)
 
 
 @pytest.mark.parametrize("even", [False, True])

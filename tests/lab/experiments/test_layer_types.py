@@ -107,13 +107,6 @@ def test_only_a_recurrence_has_to_wait(layer):
     assert chains[0] > 0
 
 
-@pytest.mark.parametrize("layer", LAYER_TYPES)
-def test_a_batch_is_its_sentences(layer):
-    torch.manual_seed(3)
-    made, x = make_layer(layer, D), torch.randn(B, L, D)
-    assert_close(made(x), torch.stack([made(sentence) for sentence in x]))
-
-
 def test_a_dilated_layer_has_gaps_of_k():
     torch.manual_seed(3)
     layer = make_layer("convolutional, dilated", D, k=2)

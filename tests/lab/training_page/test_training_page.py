@@ -141,16 +141,11 @@ def test_without_positions_it_is_blind_to_order(page):
 
 
 @needs_node
-@pytest.mark.parametrize(
-    ("seed", "n_steps", "largest"),
-    [(9, 40, 1e-6), pytest.param(1, 200, 1e-4, marks=pytest.mark.slow)],
-)
-def test_the_loss_curve_is_pytorchs(page, seed, n_steps, largest):
+def test_the_loss_curve_is_pytorchs(page):
     """Forward, backward, clipping, rate and Adam; a step's sum is told in float32."""
-    job = {"do": "losses", "settings": {"seed": seed}, "steps": n_steps}
-    (found,) = run_training_engine(page, job)
+    (found,) = run_training_engine(page, {"do": "losses", "settings": {"seed": 9}, "steps": 40})
     assert found[-1] < found[0] - 0.5
-    assert found == pytest.approx(reversal.losses(seed, n_steps), rel=0, abs=largest)
+    assert found == pytest.approx(reversal.losses(9, 40), rel=0, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -212,14 +207,6 @@ def test_a_checkpoint_is_not_written_over(tmp_path):
     (tmp_path / "run" / "training.safetensors").write_bytes(b"precious")
     with pytest.raises(ConfigError, match="holds a training run"):
         reversal.write_page_beside_pytorch(tmp_path / "run")
-
-
-def test_a_page_replaces_its_own_kind_alone(tmp_path):
-    for _ in range(2):
-        write_training_page(tmp_path, {}, 1, [])
-    (tmp_path / "engine.js").write_text("my engine")
-    with pytest.raises(ConfigError, match="engine.js would be overwritten: name another directory"):
-        write_training_page(tmp_path, {}, 1, [])
 
 
 def test_the_program_writes_the_page_with_pytorchs_losses(tmp_path, capsys, monkeypatch):
