@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html refresh words colab experiments corpus lint workflows check readers floor ceiling test clean
+.PHONY: help book html refresh words colab experiments corpus lint workflows check readers floor ceiling test mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -66,8 +66,11 @@ floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.t
 ceiling: $(INSTALLED) corpus  ## the same on the newest torch, numpy and Python that can be had, once per release
 	$(BIN)/python -m tools.floor --ceiling
 
-test: lint corpus  ## lint, every test, and every chapter against its stored outputs
-	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs
+test: lint corpus  ## lint, every test but the mutants, and every chapter against its stored outputs
+	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs --ignore tests/test_mutants.py --ignore tests/readers
+
+mutants: $(INSTALLED) corpus  ## each departure of one line in tests/mutants.txt is noticed by the tests beside it
+	$(BIN)/python -m pytest -n 2 -q -rs tests/test_mutants.py
 
 clean:  ## remove what was built, but not the environment
 	rm -rf _build build dist *.egg-info static/mathjax .pytest_cache .mypy_cache .ruff_cache
