@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html refresh words colab experiments corpus lint workflows check readers floor ceiling test mutants clean
+.PHONY: help book html refresh words colab experiments corpus lint workflows javascript format check readers floor ceiling test mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -39,7 +39,7 @@ experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/resul
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de
 
-lint: $(INSTALLED) workflows  ## ruff, mypy, and the files of .github against their schemas
+lint: $(INSTALLED) workflows javascript  ## ruff, mypy, eslint and prettier, and the files of .github against their schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
@@ -53,6 +53,20 @@ workflows: $(INSTALLED)
 	$(SCHEMA) vendor.github-issue-forms $(FORMS)
 	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(SCHEMA) vendor.citation-file-format CITATION.cff
+
+# Where there is no npm, or it reaches nothing, the JavaScript is not checked, and that is said.
+JS := tools/javascript
+SCRIPTS := 'annotated_transformer/**/*.js' 'book/lab/**/*.js' static/site.js 'tests/**/*.{js,cjs}' 'tools/*.js'
+$(JS)/node_modules/.installed: $(JS)/package-lock.json
+	@if command -v npm >/dev/null && npm ci --prefix $(JS) --ignore-scripts --no-audit --no-fund --silent; then touch $@; \
+	  else echo "lint: npm is missing or offline, so the JavaScript is NOT checked"; fi
+javascript: $(JS)/node_modules/.installed
+	@if [ -e $< ]; then $(JS)/node_modules/.bin/eslint --config $(JS)/eslint.config.mjs $(SCRIPTS); fi
+	@if [ -e $< ]; then $(JS)/node_modules/.bin/prettier --config $(JS)/package.json --check --log-level warn $(SCRIPTS); fi
+
+format: $(INSTALLED) $(JS)/node_modules/.installed  ## set Python and JavaScript anew
+	$(BIN)/ruff format .
+	$(JS)/node_modules/.bin/prettier --config $(JS)/package.json --write --log-level warn $(SCRIPTS)
 
 check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
