@@ -55,18 +55,20 @@ workflows: $(INSTALLED)
 	$(SCHEMA) vendor.citation-file-format CITATION.cff
 
 # Where there is no npm, or it reaches nothing, the JavaScript is not checked, and that is said.
-JS := tools/javascript
+JS := .javascript
 SCRIPTS := 'annotated_transformer/**/*.js' 'book/lab/**/*.js' static/site.js 'tests/**/*.{js,cjs}' 'tools/*.js'
-$(JS)/node_modules/.installed: $(JS)/package-lock.json
+PRETTIER = $(JS)/node_modules/.bin/prettier --config $(JS)/package.json --log-level warn
+$(JS)/.installed: $(wildcard tools/javascript/*)
+	@mkdir -p $(JS) && cp $^ $(JS)
 	@if command -v npm >/dev/null && npm ci --prefix $(JS) --ignore-scripts --no-audit --no-fund --silent; then touch $@; \
 	  else echo "lint: npm is missing or offline, so the JavaScript is NOT checked"; fi
-javascript: $(JS)/node_modules/.installed
+javascript: $(JS)/.installed
 	@if [ -e $< ]; then $(JS)/node_modules/.bin/eslint --config $(JS)/eslint.config.mjs $(SCRIPTS); fi
-	@if [ -e $< ]; then $(JS)/node_modules/.bin/prettier --config $(JS)/package.json --check --log-level warn $(SCRIPTS); fi
+	@if [ -e $< ]; then $(PRETTIER) --check $(SCRIPTS); fi
 
-format: $(INSTALLED) $(JS)/node_modules/.installed  ## set Python and JavaScript anew
+format: $(INSTALLED) $(JS)/.installed  ## set Python and JavaScript anew
 	$(BIN)/ruff format .
-	$(JS)/node_modules/.bin/prettier --config $(JS)/package.json --write --log-level warn $(SCRIPTS)
+	$(PRETTIER) --write $(SCRIPTS)
 
 check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
