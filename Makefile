@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html refresh words colab experiments corpus lint workflows check readers floor ceiling test clean
+.PHONY: help book html refresh words colab experiments corpus lint workflows javascript format check readers floor ceiling test mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -39,7 +39,7 @@ experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/resul
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de
 
-lint: $(INSTALLED) workflows  ## ruff, mypy, and the files of .github against their schemas
+lint: $(INSTALLED) workflows javascript  ## ruff, mypy, eslint and prettier, and the files of .github against their schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
@@ -54,6 +54,22 @@ workflows: $(INSTALLED)
 	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(SCHEMA) vendor.citation-file-format CITATION.cff
 
+# Where there is no npm, or it reaches nothing, the JavaScript is not checked, and that is said.
+JS := .javascript
+SCRIPTS := 'annotated_transformer/**/*.js' 'book/lab/**/*.js' static/site.js 'tests/**/*.{js,cjs}' 'tools/*.js'
+PRETTIER = $(JS)/node_modules/.bin/prettier --config $(JS)/package.json --log-level warn
+$(JS)/.installed: $(wildcard tools/javascript/*)
+	@mkdir -p $(JS) && cp $^ $(JS)
+	@if command -v npm >/dev/null && npm ci --prefix $(JS) --ignore-scripts --no-audit --no-fund --silent; then touch $@; \
+	  else echo "lint: npm is missing or offline, so the JavaScript is NOT checked"; fi
+javascript: $(JS)/.installed
+	@if [ -e $< ]; then $(JS)/node_modules/.bin/eslint --config $(JS)/eslint.config.mjs $(SCRIPTS); fi
+	@if [ -e $< ]; then $(PRETTIER) --check $(SCRIPTS); fi
+
+format: $(INSTALLED) $(JS)/.installed  ## set Python and JavaScript anew
+	$(BIN)/ruff format .
+	$(PRETTIER) --write $(SCRIPTS)
+
 check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
 
@@ -66,8 +82,11 @@ floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.t
 ceiling: $(INSTALLED) corpus  ## the same on the newest torch, numpy and Python that can be had, once per release
 	$(BIN)/python -m tools.floor --ceiling
 
-test: lint corpus  ## lint, every test, and every chapter against its stored outputs
-	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs
+test: lint corpus  ## lint, every test but the mutants, and every chapter against its stored outputs
+	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs --ignore tests/test_mutants.py --ignore tests/readers
+
+mutants: $(INSTALLED) corpus  ## each departure of one line in tests/mutants.txt is noticed by the tests beside it
+	$(BIN)/python -m pytest -n 2 -q -rs tests/test_mutants.py
 
 clean:  ## remove what was built, but not the environment
 	rm -rf _build build dist *.egg-info static/mathjax .pytest_cache .mypy_cache .ruff_cache

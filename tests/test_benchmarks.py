@@ -131,7 +131,7 @@ def test_multi30k_runs_have_settings_that_train_takes(name):
         assert settings.keys() <= shape | way
         ModelConfig(run.vocab_size, **{name: settings[name] for name in settings.keys() & shape})
         trained = TrainConfig(**{name: settings[name] for name in settings.keys() & way})
-        assert name == "tutorial" or trained.accumulate == 2  # for two processes
+        assert trained.accumulate == (1 if name == "tutorial" else 2)  # for two processes
 
 
 def test_a_ratio_above_one_says_that_this_tree_is_faster():
@@ -346,10 +346,11 @@ def test_what_waits_for_a_gpu_is_rehearsed_and_a_part_that_fails_stops_no_other(
 def test_the_stored_results_say_what_the_readme_says():
     ours = "annotated_transformer"
     for r in of_measure(stored("training_cpu"), "training step"):
-        assert r["logits_differ_by"] is None or r["logits_differ_by"] < 1e-3
-        assert r["model"] == "tiny" or r["share_in_products"] > 0.8
-        least = 1.05 if r["model"] == "tiny" else 0.95
-        assert r["implementation"] == ours or r["ours_is_faster"] > least
+        assert (r["logits_differ_by"] or 0) < 1e-3
+        is_small = r["model"] == "tiny"
+        assert r["share_in_products"] > (0 if is_small else 0.8)
+        if r["implementation"] != ours:
+            assert r["ours_is_faster"] > (1.05 if is_small else 0.95)
     memory = of_measure(stored("training_cpu"), "peak memory")
     assert all(r["ours_over_it"] < 1 for r in memory if r["implementation"] != ours)
 
@@ -359,8 +360,10 @@ def test_the_stored_decoding_says_what_the_readme_says():
     slower = ("Hugging Face", "torch.nn", "JoeyNMT")
     for r in decoding_cpu:
         if r["measure"] == "decoding" and "int8" not in r["implementation"]:
-            assert not r["implementation"].startswith("CTranslate2") or r["same_outputs"] >= 0.95
-            assert not r["implementation"].startswith(slower) or r["ours_is_faster"] > 1
+            if r["implementation"].startswith("CTranslate2"):
+                assert r["same_outputs"] >= 0.95
+            if r["implementation"].startswith(slower):
+                assert r["ours_is_faster"] > 1
     in_float32, in_int8 = (r["bleu"] for r in of_measure(decoding_cpu, "BLEU"))
     assert abs(in_float32 - in_int8) < 0.5
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from packaging.requirements import Requirement
 
 from test_book import CHAPTERS, code_cells, in_notebooks, stored
-from tools import colab, colab_rehearsal, notebooks, on_colab
+from tools import colab, notebooks, on_colab
 
 ROOT = Path(__file__).parents[1]
 ADDRESS = colab.repository()["url"]
@@ -61,11 +60,6 @@ def test_every_chapter_that_names_a_cuda_device_asks_for_a_gpu() -> None:
     assert users and users <= set(colab.ASKS_FOR_GPU) <= {chapter.stem for chapter in CHAPTERS}
 
 
-def test_no_text_of_a_chapter_has_the_generated_cells() -> None:
-    """Those that someone's editor has written there are left out of the notebook."""
-    assert [path.name for path in CHAPTERS if "colab-" in path.read_text(encoding="utf-8")] == []
-
-
 def test_the_repository_has_one_address() -> None:
     """_config.yml has it; everything else that names it agrees."""
     address = re.compile(r"https://github\.com/(?!harvardnlp/)[\w-]+/annotated-transformer\b")
@@ -104,17 +98,6 @@ def test_a_new_address_needs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert '"https://github.com/someone/fork"' in first.source
     assert (first.execution_count, code.execution_count) == (1, 2)
     assert code.outputs == before[1].outputs and "result 2" in code.outputs[0].text
-
-
-def test_cells_that_an_editor_wrote_into_the_text_are_not_doubled(tmp_path: Path) -> None:
-    source = tmp_path / "small.py"
-    source.write_text(CHAPTER, encoding="utf-8")
-    clean = notebooks.read_source(source)
-    saved = '# %% [markdown] tags=["colab-badge", "remove-cell"]\n# a badge\n\n' + CHAPTER.replace(
-        "# %%\nprint", '# %% tags=["colab-install", "remove-cell"]\nimport sys\n\n# %%\nprint'
-    )
-    source.write_text(saved, encoding="utf-8")
-    assert notebooks.read_source(source) == clean
 
 
 # What the first cell does
@@ -214,16 +197,6 @@ def test_the_first_cell_can_be_run_again(machine: Path) -> None:
     assert not (machine / "uv.log").exists()
 
 
-def test_a_saved_copy_has_the_release_that_it_stands_in(machine: Path) -> None:
-    """And not what the branch has become."""
-    git(machine, "tag", "v0.9")
-    later = machine / "github" / "pyproject.toml"
-    later.write_text(later.read_text().replace("0.9", "1.0"))
-    commit(machine)
-    done = run_first_cell(machine)
-    assert done.returncode == 0 and "version 0.9." in done.stdout, done.stderr
-
-
 def test_between_releases_there_is_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
     for version in ("0.9.0", "1.0.dev0"):
@@ -232,13 +205,6 @@ def test_between_releases_there_is_no_tag(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(colab, "ROOT", tmp_path)
         found[version] = colab.revisions()
     assert found == {"0.9.0": ["v0.9.0", "main"], "1.0.dev0": ["main"]}
-
-
-def test_without_a_network_there_is_one_line(machine: Path) -> None:
-    done = run_first_cell(machine, "nothing-here")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("git cannot fetch file:///")
 
 
 def test_elsewhere_the_first_cell_does_nothing(machine: Path) -> None:
@@ -269,32 +235,6 @@ def test_only_what_is_missing_or_too_old_is_lacking(monkeypatch: pytest.MonkeyPa
     assert lacking == ["sentencepiece>=0.2.3", "sacrebleu>=2.4"]
 
 
-@pytest.mark.parametrize("uv", ["absent", "failing"])
-def test_pip_steps_in_for_uv(uv: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
-
-    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-        called.append(command)
-        said = "error: no such constraints file"
-        return subprocess.CompletedProcess(command, int(command[0] == "uv"), "", said)
-
-    found = None if uv == "absent" else "/bin/uv"
-    monkeypatch.setattr(on_colab.shutil, "which", lambda name: found)
-    monkeypatch.setattr(on_colab.subprocess, "run", run)
-    on_colab.install(["sacrebleu>=2.4"])
-    assert [command[0] for command in called] == ["uv"] * (uv == "failing") + [sys.executable]
-    assert called[-1][1:4] == ["-m", "pip", "install"] and called[-1][-1] == "sacrebleu>=2.4"
-
-
-def test_an_installation_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "ERROR: No matching distribution found"
-    failed = subprocess.CompletedProcess([], 1, "", f"WARNING: retrying\n{said}\n\n")
-    monkeypatch.setattr(on_colab.subprocess, "run", lambda command, **options: failed)
-    with pytest.raises(SystemExit) as stopped:
-        on_colab.install(["sacrebleu>=2.4"])
-    assert stopped.value.code == f"cannot install sacrebleu>=2.4: {said}"
-
-
 def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -> None:
     """It runs before anything is installed; `packaging` comes with Colab's matplotlib."""
     program = (ROOT / "tools" / "on_colab.py").read_text()
@@ -303,21 +243,3 @@ def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -
 
 
 # What the rehearsal looks at
-
-
-@pytest.mark.parametrize(
-    ("package", "after", "wrong"),
-    [
-        ("sentencepiece", "0.2.3", []),  # was too old
-        # Was too old as well, but is not ours to exchange.
-        ("numpy", "2.4.6", ["numpy 2.1.3 became 2.4.6"]),
-        ("tqdm", "4.70", ["tqdm 4.67 became 4.70"]),
-        ("regex", None, ["regex 2026.1 became nothing"]),
-        ("sacrebleu", "2.6", []),  # is new
-    ],
-)
-def test_an_exchanged_package_is_seen(package: str, after: str | None, wrong: list[str]) -> None:
-    there = {**COLABS, "regex": "2026.1"}
-    asked = ["torch>=2.10", "numpy>=2.2", "sentencepiece>=0.2.3", "tqdm>=4.60", "sacrebleu"]
-    left = {name: version for name, version in {**there, package: after}.items() if version}
-    assert colab_rehearsal.exchanged(there, left, list(map(Requirement, asked))) == wrong

@@ -5,8 +5,6 @@ The book here has three chapters, each of which notes its runs in a file,
 so that a run too many can be counted.
 """
 
-import asyncio
-import io
 import os
 import random
 import re
@@ -22,8 +20,7 @@ import nbformat
 import pytest
 
 from annotated_transformer.data import corpus
-from tools import colab, execution, make_book, notebooks, reuse
-from tools.progress import LONGEST_FIRST, Progress
+from tools import execution, make_book, reuse
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = ("one", "two", "three")
@@ -185,11 +182,6 @@ def test_a_change_of_what_all_chapters_use_runs_all(finished, file, reason):
     assert to_run(finished) == dict.fromkeys(CHAPTERS, reason)
 
 
-def test_another_version_installed_runs_all(finished, monkeypatch):
-    monkeypatch.setattr(reuse.importlib.metadata, "version", lambda name: "0.1")
-    assert to_run(finished) == dict.fromkeys(CHAPTERS, "versions changed")
-
-
 def test_what_no_chapter_reads_runs_none(finished):
     for name in ("static/style.css", "book/page.md", "annotated_transformer/__pycache__/x.pyc"):
         (finished / name).parent.mkdir(exist_ok=True)
@@ -197,13 +189,6 @@ def test_what_no_chapter_reads_runs_none(finished):
     edit(finished / "requirements.txt", "for numbers", "for arrays")
     assert to_run(finished) == {}
     assert (finished / "_build/executed/static/style.css").read_text() == "changed"
-
-
-def test_another_address_of_the_repository_runs_none(finished, monkeypatch):
-    elsewhere = {**colab.repository(), "url": "https://github.com/somebody/else"}
-    monkeypatch.setattr(colab, "repository", lambda: elsewhere)
-    assert "somebody/else" in notebooks.read_source(finished / "book/two.py").cells[2].source
-    assert to_run(finished) == {}
 
 
 @pytest.mark.slow
@@ -245,26 +230,6 @@ def test_a_chapter_is_not_kept_if_the_package_changed_while_it_ran(finished):
     assert "from two" in copy_of(finished, "two").read_text()
 
 
-def test_the_copy_of_the_site_holds_what_the_site_holds(finished):
-    copy = finished / "_build" / "executed"
-    (finished / "static/old.css").write_text("p {}")
-    to_run(finished)
-    assert (copy / "static/old.css").exists()
-    (finished / "static/old.css").unlink()
-    (finished / "book/three.py").unlink()
-    # Of a process that was killed.
-    (copy / "book/.two.ipynb.123.part").write_text("half a notebook")
-    (copy / "book/runs").mkdir()
-    (copy / "book/runs/model.bin").write_text("what a chapter left")
-    reuse.mirror(finished, copy, {Path("book/one.ipynb"), Path("book/two.ipynb")})
-    names = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-    assert names == {
-        "_config.yml", "_toc.yml", "static/style.css", "tools/sphinx/extension.py",
-        "book/model/config.json", "book/results/figures.json", "book/one.py", "book/one.ipynb",
-        "book/two.py", "book/two.ipynb",
-    }  # fmt: skip
-
-
 # Failures
 
 
@@ -299,33 +264,9 @@ def test_a_failed_chapter_shows_the_outputs_that_come_with_the_book(root):
     (root / "there").unlink()
     assert run(root) == 1
     words, *code = own_cells(root, "two")
-    assert "AssertionError" in words.source and "outputs below come with the book" in words.source
+    assert "AssertionError" in words.source
     assert code[-1].outputs[0].text == "from two\n"
     assert to_run(root) == {"two": "not run yet"}
-
-
-@pytest.mark.slow
-def test_a_kernel_that_does_not_start_is_named(root, capsys, monkeypatch):
-    (root / "annotated_transformer" / "ipykernel_launcher.py").write_text("raise SystemExit(3)")
-    monkeypatch.setenv("PYTHONPATH", str(root / "annotated_transformer"))
-    assert run(root) == 1
-    assert "two, before its first cell: the kernel did not start" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_kernel_that_does_not_start_at_once_gets_a_second_try(root, capsys, monkeypatch):
-    """As where another process has taken a port between its choice and its use."""
-    (root / "annotated_transformer" / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        f"mark = {str(root / 'tried')!r}\n"
-        "if 'ipykernel_launcher' in ' '.join(sys.orig_argv) and not os.path.exists(mark):\n"
-        "    open(mark, 'w').close()\n"
-        "    os._exit(1)\n"
-    )
-    places = str(root / "annotated_transformer"), os.environ["PYTHONPATH"]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
-    assert run(root) == 0, capsys.readouterr().err
-    assert (root / "tried").exists()
 
 
 @pytest.mark.slow
@@ -335,7 +276,8 @@ def test_no_clock_stops_a_cell(tmp_path):
     assert min(client.startup_timeout, client.iopub_timeout) >= 3600
     assert not client.raise_on_iopub_timeout
     # Longer than nbclient waits anywhere by default, but for a start.
-    root = write_book(tmp_path, seconds=6)
+    root = write_book(tmp_path)
+    edit(root / "book/two.py", "time.sleep(0)", "time.sleep(6)")
     assert run(root) == 0
 
 
@@ -349,11 +291,11 @@ def finish(process):
 
 
 @pytest.mark.slow
-def test_no_finished_chapter_is_run_again_after_five_kills(tmp_path):
+def test_no_finished_chapter_is_run_again_after_three_kills(tmp_path):
     root, chance = write_book(tmp_path, seconds=1), random.Random(17)
-    for _ in range(5):
+    for _ in range(3):
         process = start(root)
-        time.sleep(chance.uniform(0.5, 6))
+        time.sleep(chance.uniform(0.5, 5))
         process.kill()
         process.communicate()
         done = set(CHAPTERS) - set(to_run(root))
@@ -394,19 +336,6 @@ def wait_until(condition):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
-def test_the_second_of_two_runs_waits_and_runs_nothing(tmp_path):
-    root = write_book(tmp_path, seconds=1)
-    first = start(root)
-    wait_until(lambda: begun(root))
-    second = start(root)
-    finish(first)
-    output = finish(second)
-    assert f"process {first.pid} is making the book in this folder; waiting" in output
-    assert "3 chapters reused, none to run" in output
-    assert begun(root) == Counter(CHAPTERS)
-
-
 def test_the_lock_of_a_killed_process_is_open(tmp_path):
     lock = tmp_path / "lock"
     hold = (
@@ -442,18 +371,6 @@ def builder(monkeypatch):
     return calls
 
 
-@pytest.mark.slow
-def test_pages_are_built_from_what_there_is_and_the_status_says_that_a_chapter_failed(
-    finished, builder, capsys
-):
-    edit(finished / "book/two.py", "time.sleep(0)", "number = 1 / 0")
-    assert run(finished, "--root", str(finished)) == 1
-    assert [call[-1] for call in builder] == [str(finished / "_build/executed")]
-    captured = capsys.readouterr()
-    assert re.search(r"1 chapter failed:\n  two, cell (\d) of \1", captured.err)
-    assert "_build/html/index.html" in captured.out
-
-
 def test_pages_are_built_again_only_if_something_changed(finished, builder):
     def build(*options):
         assert run(finished, "--root", str(finished), *options) == 0
@@ -473,57 +390,5 @@ def test_pages_are_built_again_only_if_something_changed(finished, builder):
     assert [build(), build("--stored"), build("--stored"), build()] == [6, 7, 7, 8]
 
 
-# Progress
-
-
-def run_two(progress):
-    """One is done, one fails after a warning."""
-    for name in ("a", "b"):
-        progress.begin(name)
-        progress.reach(name, "cell 1/2 import torch")
-    progress.note("a", "step 5\rstep 6\n")
-    progress.end("a")
-    progress.note("b", "x.py:1: UserWarning: old")
-    progress.end("b", "it rained")
-    progress.close()
-
-
-def test_a_log_has_a_line_for_each_chapter_that_ends():
-    stream = io.StringIO()
-    run_two(Progress(5, 3, stream))
-    assert stream.getvalue().splitlines() == [
-        "[4 of 5 chapters] a done in 0:00",
-        "b: x.py:1: UserWarning: old",
-        "FAILED: it rained",
-        "[4 of 5 chapters] b FAILED after 0:00",
-    ]
-
-
-def test_a_terminal_has_one_line_that_is_rewritten():
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    run_two(Progress(5, 3, stream))
-    assert "a step 6; b cell 1/2 import torch" in stream.getvalue()
-    assert "[4 of 5 chapters] a done in 0:00\n" in stream.getvalue()
-    assert stream.getvalue().count("\n") <= 5
-
-
 def test_the_long_chapters_are_chapters_that_exist():
-    assert set(LONGEST_FIRST) <= {path.stem for path in (ROOT / "book").glob("*.py")}
-
-
-def test_at_most_as_many_chapters_run_at_once_as_there_are_slots(
-    monkeypatch,
-):
-    at_once, most = 0, 0
-
-    async def job() -> None:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0.01)
-        at_once -= 1
-
-    monkeypatch.setattr(execution, "n_slots", lambda: 2)
-    asyncio.run(execution.side_by_side([job] * 7, Progress(7, 0, io.StringIO())))
-    assert most == 2
+    assert set(make_book.LONGEST) <= {path.stem for path in (ROOT / "book").glob("*.py")}

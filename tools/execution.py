@@ -3,15 +3,16 @@ and no clock stops a cell.
 
 A cell may take as long as it takes. What ends a chapter is a cell that raises, or a kernel
 that is dead; either is a `Failure` that names the chapter, the cell and the message, and the
-other chapters go on. What a cell writes to standard error is progress: it goes to the
-progress line and is not stored. nbclient runs a notebook; it lacks the rest of this file: notebooks
-side by side, waits without a limit, and a signal that ends all kernels.
+other chapters go on. What a cell writes to standard error is progress: it is not stored, and
+only warnings are shown. nbclient runs a notebook; it lacks the rest of this file: notebooks side by
+side, waits without a limit, and a signal that ends all kernels.
 """
 
 import asyncio
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -24,8 +25,6 @@ import nbformat
 from jupyter_client.kernelspec import NoSuchKernel
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
-
-from tools.progress import Progress
 
 # Seconds: for waits that jupyter insists on limiting, and that end at once when the kernel is dead.
 HOUR = 3600
@@ -53,11 +52,39 @@ class Failure:
         return f"{self.chapter}, {place}: {self.message}"
 
 
+class Progress:
+    """Says which chapters begin and end. `n_done` of them need no run."""
+
+    def __init__(self, n_chapters: int, n_done: int):
+        self.n_chapters = n_chapters
+        self.n_done = n_done
+        self.began: dict[str, float] = {}
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def begin(self, name: str) -> None:
+        self.began[name] = time.monotonic()
+        self.say(f"{name} begins")
+
+    def seconds(self, name: str) -> float:
+        return round(time.monotonic() - self.began[name], 1)
+
+    def end(self, name: str, failure: Failure | None = None) -> None:
+        """A chapter is stored, or has failed."""
+        if failure:
+            self.say(f"FAILED: {failure}\n{failure.details}")
+        self.n_done += not failure
+        how = "FAILED after" if failure else "done in"
+        counted = f"[{self.n_done} of {self.n_chapters} chapters]"
+        self.say(f"{counted} {name} {how} {self.seconds(name):.0f} s")
+
+
 class Client(nbclient.NotebookClient):
     """nbclient without time limits, without its signal handlers,
     and with standard error as progress."""
 
-    def __init__(self, notebook: NotebookNode, folder: Path, note: Callable[[str], None]):
+    def __init__(self, notebook: NotebookNode, folder: Path, warn: Callable[[str], None]):
         super().__init__(
             notebook,
             kernel_name="python3",
@@ -71,7 +98,7 @@ class Client(nbclient.NotebookClient):
             # At the default of 4 s, a busy machine loses outputs, and only a warning says so.
             iopub_timeout=HOUR,
         )
-        self.note = note
+        self.warn = warn
         self.exit_status: int | None = None
 
     @asynccontextmanager
@@ -96,7 +123,8 @@ class Client(nbclient.NotebookClient):
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> NotebookNode | None:
         if msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
-            self.note(msg["content"]["text"])
+            if "Warning" in msg["content"]["text"]:
+                self.warn(msg["content"]["text"].strip())
             return None
         return super().process_message(msg, cell, cell_index)
 
@@ -117,8 +145,6 @@ async def run(
     def count(cell_index: int, **_: object) -> None:
         nonlocal reached
         reached = code.index(cell_index) + 1
-        line = _first_line(notebook.cells[cell_index])
-        progress.reach(name, f"cell {reached}/{len(code)} {line}")
 
     def failed(message: str, details: str = "") -> Failure:
         line = _first_line(notebook.cells[code[reached - 1]]) if reached else ""
@@ -127,7 +153,7 @@ async def run(
     failure = None
     # A kernel's ports are chosen before it takes them: another one may have been quicker.
     for tries_left in (1, 0):
-        client = Client(notebook, folder, lambda text: progress.note(name, text))
+        client = Client(notebook, folder, lambda text: progress.say(f"{name}: {text}"))
         client.on_cell_execute = count
         try:
             await client.async_execute()
@@ -167,7 +193,7 @@ def _cause(exit_status: int | None) -> str:
     return f" (killed by {signal.Signals(-exit_status).name}{hint})"
 
 
-async def side_by_side(jobs: Iterable[Callable[[], Awaitable[None]]], progress: Progress) -> None:
+async def side_by_side(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Run the jobs in their order, one for each core. Ctrl-C and SIGTERM end all kernels."""
     free = asyncio.Semaphore(n_slots())
 
@@ -175,21 +201,13 @@ async def side_by_side(jobs: Iterable[Callable[[], Awaitable[None]]], progress: 
         async with free:
             await job()
 
-    async def beat() -> None:
-        while True:
-            await asyncio.sleep(1)
-            progress.tick()
-
     this = asyncio.current_task()
     assert this is not None
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, this.cancel)
-    ticking = asyncio.create_task(beat())
     try:
         await asyncio.gather(*(run_one(job) for job in jobs))
     finally:
-        ticking.cancel()
-        progress.close()
         loop.remove_signal_handler(signal.SIGTERM)
 
 
@@ -219,8 +237,3 @@ def replace_by(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     partial.write_bytes(content)
     os.replace(partial, path)
-
-
-def seconds_since(start: float) -> float:
-    """Seconds of the monotonic clock, to the tenth."""
-    return round(time.monotonic() - start, 1)

@@ -20,15 +20,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tools import execution, reuse
 from tools.arguments import parser_of
+from tools.execution import Progress
 from tools.notebooks import ROOT, read_source
-from tools.progress import Progress, expected_seconds
+
+# They begin a first run, so that no long chapter comes last.
+LONGEST = ("6_1_translation", "6_3_parsing", "5_3_optimizer", "5_4_regularization")
 
 
 def tell(words: str) -> None:
@@ -57,35 +60,13 @@ def alone(lock: Path) -> Iterator[int]:
 
 
 def plan(sources: Sequence[Path], book: Path, shared: Mapping[str, str]) -> dict[Path, str]:
-    """The chapters to run, those expected to take longest first, and why;
+    """The chapters to run, those that took longest last time first, and why;
     the others' words are brought up to date."""
-    reasons = {
-        source: reuse.why_to_run(source, book / f"{source.stem}.ipynb", shared)
-        for source in sources
-    }
-    to_run = [source for source in sources if reasons[source]]
-    return {
-        source: reasons[source]
-        for source in sorted(to_run, key=lambda path: -seconds_of(path, book))
-    }
-
-
-def seconds_of(source: Path, book: Path) -> float:
-    """What the chapter took last time, or may take where it was never run."""
-    return reuse.seconds_taken(book / f"{source.stem}.ipynb") or expected_seconds(source.stem)
-
-
-def describe(n_chapters: int, to_run: Mapping[Path, str]) -> str:
-    """One line: how many chapters are reused, which are run, and why."""
-    by_reason = defaultdict(list)
-    for source in sorted(to_run):
-        by_reason[to_run[source]].append(source.stem)
-    lists = "; ".join(
-        f"{', '.join(names)} ({reason})" for reason, names in sorted(by_reason.items())
-    )
-    n_reused = n_chapters - len(to_run)
-    reused = f"{n_reused} chapter{'' if n_reused == 1 else 's'} reused"
-    return f"{reused}, {len(to_run)} to run: {lists}" if to_run else f"{reused}, none to run"
+    copies = {source: book / f"{source.stem}.ipynb" for source in sources}
+    seconds = {source: reuse.seconds_taken(copies[source]) for source in sources}
+    reasons = {source: reuse.why_to_run(source, copies[source], shared) for source in sources}
+    order = sorted(sources, key=lambda source: -(seconds[source] or source.stem in LONGEST))
+    return {source: reasons[source] for source in order if reasons[source]}
 
 
 async def run_chapters(
@@ -95,8 +76,8 @@ async def run_chapters(
     failures = []
 
     async def run_one(source: Path) -> None:
-        target, notebook = book / f"{source.stem}.ipynb", read_source(source)
-        began = time.monotonic()
+        target = book / f"{source.stem}.ipynb"
+        notebook = read_source(source)
         code, before = reuse.code_digest(notebook), reuse.shared_inputs(root, book)
         failure = await execution.run(source.stem, notebook, book, progress)
         if failure is not None:
@@ -104,17 +85,16 @@ async def run_chapters(
             reuse.keep_failed(notebook, source.with_suffix(".ipynb"), target, failure)
             progress.end(source.stem, failure)
             return
-        same = reuse.shared_inputs(root, book) == before  # nobody edited the package meanwhile
-        if not same:
-            progress.say(
-                f"{source.stem}: what it is made from changed while it ran, so it will be run "
-                "again next time"
-            )
-        inputs = {"code": code, **before} if same else None
-        reuse.keep(notebook, target, inputs, execution.seconds_since(began))
+        run: dict[str, Any] = {"seconds": progress.seconds(source.stem)}
+        if reuse.shared_inputs(root, book) == before:
+            run["inputs"] = {"code": code, **before}
+        else:
+            progress.say(f"{source.stem} will run again: what it is made from changed meanwhile")
+        notebook.metadata.run = run
+        execution.write_whole(notebook, target)
         progress.end(source.stem)
 
-    await execution.side_by_side([partial(run_one, source) for source in to_run], progress)
+    await execution.side_by_side([partial(run_one, source) for source in to_run])
     return failures
 
 
@@ -125,8 +105,13 @@ def execute(root: Path, folder: Path) -> list[execution.Failure]:
     reuse.mirror(root, folder, {path.with_suffix(".ipynb").relative_to(root) for path in sources})
     book = folder / "book"
     to_run = plan(sources, book, reuse.shared_inputs(root, book))
-    print(describe(len(sources), to_run), flush=True)
-    progress = Progress(len(sources), len(sources) - len(to_run))
+    n_reused = len(sources) - len(to_run)
+    why = ", ".join(f"{source.stem} ({reason})" for source, reason in to_run.items())
+    print(
+        f"{n_reused} chapters reused, {len(to_run) or 'none'} to run: {why}".rstrip(": "),
+        flush=True,
+    )
+    progress = Progress(len(sources), n_reused)
     return asyncio.run(run_chapters(root, book, list(to_run), progress))
 
 

@@ -25,7 +25,6 @@ from nbformat import NotebookNode
 
 from tools import colab, execution
 from tools.arguments import parser_of
-from tools.progress import Progress, expected_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -116,11 +115,11 @@ def take_outputs(old: NotebookNode, new: NotebookNode) -> None:
         after.outputs, after.execution_count = before.outputs, before.execution_count
 
 
-async def run(source: Path, target: Path, progress: Progress | None = None) -> bool:
+async def run(source: Path, target: Path, progress: execution.Progress | None = None) -> bool:
     """Run the chapter `source` and write the notebook `target`; False, and nothing written,
     where a cell fails."""
     notebook = read_source(source)
-    progress = progress or Progress(1, 0)
+    progress = progress or execution.Progress(1, 0)
     failure = await execution.run(source.stem, notebook, target.parent, progress)
     if failure is None:
         execution.write_whole(notebook, target)
@@ -129,16 +128,14 @@ async def run(source: Path, target: Path, progress: Progress | None = None) -> b
 
 
 async def run_all(sources: list[Path], folder: Path) -> bool:
-    """Run chapters side by side, the ones that take longest first; False where one failed,
-    after all have ended."""
-    sources = sorted(dict.fromkeys(sources), key=lambda source: -expected_seconds(source.stem))
-    progress = Progress(len(sources), 0)
+    """Run chapters side by side; False where one failed, after all have ended."""
+    progress = execution.Progress(len(sources), 0)
     done = list[bool]()
 
     async def run_one(source: Path) -> None:
         done.append(await run(source, folder / f"{source.stem}.ipynb", progress))
 
-    await execution.side_by_side([partial(run_one, source) for source in sources], progress)
+    await execution.side_by_side([partial(run_one, source) for source in sources])
     return all(done)
 
 

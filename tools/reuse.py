@@ -133,40 +133,16 @@ def why_to_run(source: Path, path: Path, shared: Mapping[str, str]) -> str:
     return ""
 
 
-def keep(
-    notebook: NotebookNode, path: Path, inputs: Mapping[str, str] | None, seconds: float
-) -> None:
-    """Store an executed chapter; without `inputs` it is shown, and run again the next time."""
-    notebook.metadata.run = {"seconds": seconds, **({"inputs": dict(inputs)} if inputs else {})}
-    write_whole(notebook, path)
-
-
 def keep_failed(notebook: NotebookNode, stored: Path, path: Path, failure: Failure) -> None:
-    """Store what a reader gets of a chapter that failed: a word about it under the title,
-    and the most there is.
-
-    That is the outputs which come with the book, if the same code made them: the page is complete,
-    and its figures can be referred to. Otherwise it is what the cells showed up to the failure.
-    """
+    """Store what a reader gets of a chapter that failed: a warning under the title, and the outputs
+    that come with the book if the same code made them, otherwise those up to the failure."""
     old = read_kept(stored)
-    from_stored = old is not None and code_digest(old) == code_digest(notebook)
-    if old is not None and from_stored:
+    if old is not None and code_digest(old) == code_digest(notebook):
         take_outputs(old, notebook)
-    shown = (
-        "The outputs below come with the book: an earlier run of the same code made them."
-        if from_stored
-        else "Below stand the outputs up to that cell."
-    )
-    place = (
-        f"cell {failure.cell} of {failure.n_cells}"
-        if failure.cell
-        else "its first cell had not begun"
-    )
-    message = failure.message.replace("~~~", "~ ~ ~")
-    line = failure.first_line.replace("~~~", "~ ~ ~")
     warning = (
-        f":::{{admonition}} This chapter failed when this copy of the book was made ({place})\n"
-        f":class: warning\n~~~text\n{line}\n{message}\n~~~\n{shown}\n:::\n"
+        ":::{admonition} This chapter failed when this copy of the book was made\n:class: warning\n"
+        f"~~~text\n{str(failure).replace('~~~', '~ ~ ~')}\n~~~\n"
+        "Its outputs may be those of an earlier run of the same code.\n:::\n"
     )
     for cell in notebook.cells:
         title = re.search(r"^# .*$", cell.source, flags=re.M)
