@@ -116,7 +116,7 @@ def test_groups_and_ids_name_variations():
         return [variation.id for variation in miniature.find_variations(names)]
 
     assert found("table") == [row.id for row in TABLE_3]
-    assert len(VARIATIONS) == 20 + 7 + 9 + 6
+    assert len(VARIATIONS) == 20 + 7 + 8 + 6 + 7
     ten = found("ten")
     assert ten == ["base", *miniature.TEN] and len(ten) == 11
     assert {*found("all", "A1")} == {*ten, *(v.id for v in CLAIMS)}

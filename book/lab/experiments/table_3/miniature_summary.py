@@ -28,6 +28,7 @@ from lab.experiments.table_3.miniature import (
     CLAIMS,
     CONTROLS,
     DECODINGS,
+    OWN_RATES,
     RATES,
     SCORES,
     SHORT,
@@ -140,7 +141,7 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
 
 
 def _group(name: str) -> str:
-    groups = {"claims": CLAIMS, "since": SINCE, "rates": RATES}
+    groups = {"claims": CLAIMS, "since": SINCE, "rates": RATES, "own-rates": OWN_RATES}
     of = {one.id: group for group, variations in groups.items() for one in variations}
     return of.get(name, "table")
 
@@ -271,12 +272,29 @@ def result_records(records: Records) -> list[dict[str, Any]]:
             "split": "valid",
             "steps": record["steps"],
             "epochs": record.get("epochs"),
-            "commit": record["commit"],
             "train_loss": record["train_loss"],
-            "seconds": record["seconds_of_this_call"],
-            # Runs before 2026-11-27 have none of their own: they are the file's.
-            **{key: record[key] for key in ("hardware",) if key in record},
+            **_cost(record),
         }
         for name, seeds in records.items()
         for seed, record in seeds.items()
     ]
+
+
+def _cost(record: dict[str, Any]) -> dict[str, Any]:
+    """The seconds of all parts of a run, with the commit, hardware and versions of the last one.
+
+    Runs before 2026-11-28 stored the seconds of their last part alone, and before 2026-11-27 no
+    hardware either.
+    """
+    if "parts" not in record:
+        cost = {"commit": record["commit"], "seconds": record["seconds_of_this_call"]}
+        return cost | {key: record[key] for key in ("hardware",) if key in record}
+    parts = record["parts"]
+    return {
+        "commit": ", ".join(dict.fromkeys(part["commit"] for part in parts)),
+        "hardware": parts[-1]["hardware"],
+        "versions": parts[-1]["versions"],
+        "parts": len(parts),
+        "seconds": round(sum(part["seconds"] for part in parts), 1),
+        "cpu_seconds": round(sum(part["cpu_seconds"] for part in parts), 1),
+    }
