@@ -73,6 +73,7 @@ TO_THE_END: dict[str, Any] = {
 SHORT = 20  # the longest sentence, in tokens with eos, of the two variations that look beyond it
 SCORES = "scores.json"
 PARTS = "parts.json"
+ON_TEST = "on test"
 
 
 @dataclass(frozen=True)
@@ -412,7 +413,7 @@ def _more_scores(task: Task, valid: list[tuple[str, str]]) -> dict[str, Any]:
     if task.test:
         test = list(corpus.load(task.corpus, "test", task.data_dir))[: task.n_sentences]
         for name in ("", "averaged") if task.to_the_end else ("",):
-            scores[f"{name} on test".strip()] = scored_sentences(*_loaded(task, name), test)
+            scores[f"{name} {ON_TEST}".strip()] = scored_sentences(*_loaded(task, name), test)
     model, tokenizer = _loaded(task)
     for name in CONTROLS if is_base else ():
         with taken_out(model, name):

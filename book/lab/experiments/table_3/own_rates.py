@@ -28,7 +28,7 @@ These verdicts replace those at base's rate on the same claims, whatever they sa
 be scored on test 2016, because their weights are gone.
 
 A run that was stopped goes on from its last checkpoint when the command is given again, and a
-finished run is not repeated.
+finished run is not repeated. When all are finished, the table is written.
 """
 
 from __future__ import annotations
@@ -37,15 +37,25 @@ import argparse
 import itertools
 import json
 import statistics
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from annotated_transformer.text import corpus
-from lab.experiments.comparisons import AT_THE_END
-from lab.experiments.result_file import RESULTS, RUNS, read_result
+from lab.experiments.comparisons import AT_THE_END, OWN_RATES
+from lab.experiments.result_file import RESULTS, RUNS, read_result, write_result
 from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature
+from lab.experiments.table_3.miniature import ON_TEST
 from lab.experiments.table_3.miniature_run import KEPT, keep, take
+from lab.experiments.table_3.miniature_summary import (
+    Records,
+    as_text,
+    collect,
+    priors,
+    result_records,
+    summarize,
+)
 
 COMMAND = "python -m lab.experiments.table_3.own_rates"
 TABLE = f"{miniature.CORPUS}-own-rates"
@@ -92,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--runs", type=Path, default=RUNS / "own_rates", help="folder of the runs")
     add("--scores", type=Path, default=KEPT / TABLE, help="folder of the finished runs' scores")
+    add("--out", type=Path, default=RESULTS, help="folder of the table's file")
     add("--steps", type=int, default=miniature.STEPS_TO_THE_END, help="steps of a run")
     args = parser.parse_args(arguments)
     runs = args.runs / miniature.table_name(miniature.CORPUS, to_the_end=True)
@@ -109,6 +120,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     best = chosen({name: run(name, SEARCH_SEED, test=False) for name in SEARCH})
     for seed, name in itertools.product(SEEDS, ("base", *best.values())):
         run(name, seed, test=True)
+    write_table(collect(args.runs, runs.name), best, args.out)
+
+
+def write_table(records: Records, best: dict[str, str], out: Path) -> None:
+    """Write the result file: each row at its best setting, under the row's own name.
+
+    The noise of seeds is moderated by that of the table to the end.
+    """
+    trained = {name: {seed: records[name][seed] for seed in SEEDS} for name in best.values()}
+    trained["base"] = {seed: records["base"][seed] for seed in SEEDS}
+    with tempfile.TemporaryDirectory() as scratch:
+        take(KEPT / miniature.table_name(miniature.CORPUS, True), Path(scratch) / AT_THE_END)
+        noise = priors(collect(Path(scratch), AT_THE_END))
+    rows = {"base": "base", **{setting: row for row, setting in best.items()}}
+    summary = [
+        {**row, "id": rows[row["id"]], "setting": row["id"]}
+        for row in summarize(trained, noise=noise)
+        if row["id"] in rows
+    ]
+    write_result(out / f"{OWN_RATES}.json", COMMAND, result_records(records), summary=summary)
+    on_test = [{**row, **row[ON_TEST]} for row in summary]
+    print("validation:", as_text(summary), "test 2016:", as_text(on_test), sep="\n")
 
 
 if __name__ == "__main__":
