@@ -328,15 +328,15 @@ def at_each_length(results: Results, *rows: str) -> list[str]:
 def change(early: Estimate, late: Estimate) -> str:
     """What became of a difference, by its two intervals.
 
-    It "turns" where they lie on two sides of 0, and "stays" where they overlap on one. Where they
-    do not overlap it "grows" or "shrinks" on one side, "appears" if only the later one leaves 0
-    out, and "fades" if only the earlier one does. Else it is "unclear".
+    It "turns" where they lie on two sides of 0, and is on the "same side" where they overlap on
+    one. Where they do not overlap it "grows" or "shrinks" on one side, "appears" if only the later
+    one leaves 0 out, and "fades" if only the earlier one does. Else it is "unclear".
     """
     before, after = ((one.low > 0) - (one.high < 0) for one in (early, late))
     if before * after < 0:
         return "turns"
     if early.low <= late.high and late.low <= early.high:
-        return "stays" if before and after else "unclear"
+        return "same side" if before and after else "unclear"
     if not (before and after):
         return "appears" if after else "fades" if before else "unclear"
     return "grows" if abs(late.mean) > abs(early.mean) else "shrinks"

@@ -122,7 +122,7 @@ def test_a_difference_counts_when_its_p_is_small_and_every_seed_agrees():
     [
         ((0.1, 0.3), (0.4, 0.5), "grows"),
         ((-0.5, -0.4), (-0.3, -0.1), "shrinks"),
-        ((0.1, 0.3), (0.2, 0.5), "stays"),
+        ((0.1, 0.3), (0.2, 0.5), "same side"),
         ((0.1, 0.3), (-0.2, 0.5), "unclear"),
         ((0.1, 0.3), (-0.2, 0.05), "fades"),
         ((-0.1, 0.3), (-0.2, -0.11), "appears"),
