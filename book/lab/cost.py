@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,18 +39,39 @@ def step_of(variation: Variation) -> Work:
     return lambda: run.step([batch])
 
 
-def times_in_turns(works: Mapping[str, Work], against: str, rounds: int = 7) -> dict[str, float]:
-    """How many times as long as `against` each takes: medians over rounds in which all have a turn.
+class Ratio(NamedTuple):
+    """A time as a multiple of another: the median over rounds, and the quartiles around it."""
 
-    They are warm: each was called before.
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def times_in_turns(works: Mapping[str, Work], against: str, rounds: int = 20) -> dict[str, Ratio]:
+    """How many times as long as `against` each takes, in seconds of the processor on one thread.
+
+    In each round all take a turn, every other round in reverse, so that whatever slows the machine
+    down slows them all alike. What other processes do is not counted.
     """
     seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            began = time.perf_counter()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for work in works.values():
             work()
-            seconds[name].append(time.perf_counter() - began)
-    return {
-        name: statistics.median(a / b for a, b in zip(ours, seconds[against], strict=True))
-        for name, ours in seconds.items()
-    }
+        for number in range(rounds):
+            for name in list(works)[:: -1 if number % 2 else 1]:
+                began = time.process_time()
+                works[name]()
+                seconds[name].append(time.process_time() - began)
+    finally:
+        torch.set_num_threads(threads)
+    found = {}
+    for name, ours in seconds.items():
+        ratios = [a / b for a, b in zip(ours, seconds[against], strict=True)]
+        low, median, high = statistics.quantiles(ratios)
+        found[name] = Ratio(median, low, high)
+    return found

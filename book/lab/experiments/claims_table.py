@@ -59,22 +59,27 @@ class ClaimsTable:
 
     def _repr_html_(self) -> str:
         rows = "".join(map(_row, self.claims))
-        heads = ("section", "the paper's claim, in our words", "kind", "rule", "verdict", "numbers")
-        head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+        names = ("section", "the paper's claim, in our words", "kind", "rule", "verdict", "timed")
+        header = "".join(f'<th scope="col">{name}</th>' for name in (*names, "numbers"))
         menus = " ".join(_menu(name, self.claims) for name in MENUS)
         return (
             f'<div class="at-claims"><style>{STYLE}</style>'
             f'<form hidden onsubmit="return false">{menus} <output></output></form>'
             '<div class="at-scroll" tabindex="0" role="region" aria-label="the claims">'
             f"<table><caption>{len(self.claims)} claims, each with its rule and verdict</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+            f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
             f"<script>{SCRIPT}</script></div>"
         )
 
 
 def tallies(claims: Sequence[Claim]) -> dict[str, Counter[str]]:
-    """How many claims and choices of each kind have which verdict."""
+    """How many claims and choices of each kind have which verdict; theorems are counted."""
     return {kind: Counter(c.verdict for c in claims if c.kind == kind) for kind in CLAIM_KINDS}
+
+
+def timed_tally(claims: Sequence[Claim]) -> Counter[str]:
+    """How many of the theorems that were timed as well have which verdict on their times."""
+    return Counter(claim.timed for claim in claims if claim.timed)
 
 
 def _menu(name: str, claims: Sequence[Claim]) -> str:
@@ -89,9 +94,10 @@ def _row(claim: Claim) -> str:
     kind = claim.kind + (f" ({claim.role})" if claim.role != CLAIM else "")
     cells = [kind, claim.rule]
     middle = "".join(f"<td>{escape(text)}</td>" for text in cells)
-    verdict = f"{VERDICTS[claim.verdict]} {claim.verdict}"
+    verdicts = (f"{VERDICTS[one]} {one}" if one else "" for one in (claim.verdict, claim.timed))
+    judged = "".join(f'<td class="at-verdict">{verdict}</td>' for verdict in verdicts)
     return (
         f"<tr {data}><td>{escape(claim.section)}</td>"
         f'<th scope="row">{escape(claim.statement)}</th>{middle}'
-        f'<td class="at-verdict">{verdict}</td><td>{escape(claim.evidence)}</td></tr>'
+        f"{judged}<td>{escape(claim.evidence)}</td></tr>"
     )

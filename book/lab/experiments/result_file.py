@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 from annotated_transformer.config import ModelConfig, TrainConfig
@@ -66,15 +67,19 @@ def hardware(device: str = "cpu") -> str:
     return f"CPU: {name} ({width}), {os.cpu_count()} cores, {torch.get_num_threads()} threads"
 
 
+def versions() -> dict[str, str]:
+    """The versions that a result may depend on."""
+    return {**{package: version(package) for package in PACKAGES}, "python": python_version()}
+
+
 def origin(command: str, device: str = "cpu") -> dict[str, Any]:
     """What a result file says besides its records: where, when, with what and by which command."""
-    versions = {package: version(package) for package in PACKAGES}
     return {
         "command": command,
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "hardware": hardware(device),
-        "versions": {**versions, "python": platform.python_version()},
+        "versions": versions(),
     }
 
 

@@ -2,8 +2,9 @@
 
 Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is
 kept, and drawing sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread
-that another test set of this kind would have. Of seeds there are too few to draw from: their spread
-is taken from Student's t, with the seeds of one configuration, or of many (`block_spread`).
+that another test set of this kind would have. There are too few seeds to draw from: their part of
+an interval comes from Student's t, with a variance that combines a comparison's own seeds with what
+other comparisons of the same kind show (`Prior`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ import torch
 from jaxtyping import Float
 from scipy import stats
 from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,7 +29,10 @@ from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
 
 Metric = Callable[[Tensor], float]
+Runs = Sequence[Float[Tensor, "_N _S"]]
 NORMAL_95 = 1.960
+N_SAMPLES = 4000
+"""So many samples of the sentences give their standard deviation to 1%."""
 
 
 class SentenceScores(NamedTuple):
@@ -91,42 +97,46 @@ def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
     return bleu_from_counts([round(count) for count in sums.tolist()])
 
 
-class Spread(NamedTuple):
-    """The standard deviation of a value between seeds, and its degrees of freedom."""
+class Prior(NamedTuple):
+    """The variance between seeds that comparisons of one kind share, and its degrees of freedom.
 
-    sd: float
-    degrees: int
-
-
-def block_spread(table: Sequence[Sequence[float]]) -> Spread:
-    """What is left to chance where every configuration was run with the same seeds.
-
-        s^2 = sum_gi (x_gi - mean_g - mean_i + mean)^2 / ((G - 1) (k - 1))
-
-    That is the error of a randomized block design (Fisher 1935): G configurations, a row each, and
-    k seeds, each a block, since a seed gives all of them the same batches, in the same order. What
-    a seed does to all alike is not in s, and cancels in a difference of two configurations, whose
-    standard deviation is sqrt(2) s. It takes their noise to be equal. Raises ConfigError unless
-    there are two rows or more of as many seeds, two at least.
+    It is the variance of a difference of two runs. `fit_prior` takes it from many comparisons.
     """
-    sizes = {len(row) for row in table}
-    require(
-        len(table) > 1 and len(sizes) == 1 and min(sizes) > 1,
-        f"a block design needs two rows or more of as many seeds, got {sorted(sizes)} seeds "
-        f"in {len(table)} rows",
-    )
-    x = torch.tensor(table, dtype=torch.float64)
-    left = x - x.mean(1, keepdim=True) - x.mean(0) + x.mean()
-    degrees = (x.size(0) - 1) * (x.size(1) - 1)
-    return Spread(math.sqrt(left.square().sum().item() / degrees), degrees)
+
+    variance: float
+    degrees: float
+
+    def moderated(self, variance: float, degrees: int) -> tuple[float, float]:
+        """A comparison's own variance combined with this one (Smyth 2004), and their degrees.
+
+        s^2 = (d_0 s_0^2 + d s_own^2) / (d_0 + d), with d_0 + d degrees of freedom.
+        """
+        total = self.degrees + degrees
+        return (self.degrees * self.variance + degrees * variance) / total, total
 
 
-ALIKE = 0.01
-"""A configuration has its own noise where chance gives so large a variance less often than this.
+LEAST_VARIANCES = 5
+"""From fewer variances `fit_prior` takes no prior: it could not tell how much they differ."""
 
-Its own variance over the common one is then beyond the 1 % point of F (Fisher 1925): 5.85 with 2
-and 20 degrees of freedom, 3.41 with 5 and 50.
-"""
+
+def fit_prior(variances: Sequence[float], degrees: Sequence[int]) -> Prior | None:
+    """The prior of variances that were estimated with these degrees of freedom (Smyth 2004).
+
+    True variances are taken to be s_0^2 d_0 / chi^2 with d_0 degrees of freedom. Mean and variance
+    of the logarithms of the estimates give s_0 and d_0 (his section 6.2). The more the variances
+    differ, the smaller is d_0. Where they differ by no more than chance, it is the sum of their own
+    degrees, which is also its bound. None where there are fewer than `LEAST_VARIANCES`.
+    """
+    if len(variances) < LEAST_VARIANCES:
+        return None
+    half = np.array(degrees) / 2
+    logs = np.log(variances) - digamma(half) + np.log(half)
+    excess = logs.var(ddof=1) - polygamma(1, half).mean()
+    half_0 = sum(degrees) / 2
+    if excess > polygamma(1, half_0):
+        half_0 = brentq(lambda x: polygamma(1, x) - excess, 1e-3, half_0)
+    variance = math.exp(logs.mean() + digamma(half_0) - math.log(half_0))
+    return Prior(variance, 2 * half_0)
 
 
 class Estimate(NamedTuple):
@@ -141,7 +151,7 @@ class Estimate(NamedTuple):
     high: float
     seeds: list[float]
     seed_error: float | None = None
-    degrees: int | None = None
+    degrees: float | None = None
 
     @property
     def sign(self) -> int:
@@ -152,59 +162,78 @@ class Estimate(NamedTuple):
 
 def estimate(
     metric: Metric,
-    runs: Sequence[Float[Tensor, "_N _S"]],
-    against: Sequence[Float[Tensor, "_N _S"]] | None = None,
-    n_samples: int = 1000,
-    spread: Spread | None = None,
+    runs: Runs,
+    against: Runs | None = None,
+    n_samples: int = N_SAMPLES,
+    prior: Prior | None = None,
 ) -> Estimate:
     """The metric's mean over `runs` (seeds of one configuration), or its difference to `against`.
 
-    Differences are taken run by run. The interval is
+    Differences are taken run by run (`contrast`).
+    """
+    terms = [(1.0, runs), (-1.0, against)] if against is not None else [(1.0, runs)]
+    return contrast(metric, terms, n_samples, prior)
+
+
+def contrast(
+    metric: Metric,
+    terms: Sequence[tuple[float, Runs]],
+    n_samples: int = N_SAMPLES,
+    prior: Prior | None = None,
+) -> Estimate:
+    """A weighted sum of the metric of several configurations, each a weight and its runs.
+
+    The sum is taken run by run: the first runs of all belong together, and so on. The interval is
 
         mean +- sqrt((1.96 s_sentences)^2 + (t s_seeds / sqrt(k))^2)
 
     where s_sentences is the standard deviation of the mean when sentences are drawn with
-    replacement, the same for all runs and both sides, so that a difference is paired (Efron and
-    Tibshirani 1993, chapter 6), s_seeds is that of the k runs' own values, and t is Student's, 4.30
-    for three of them: drawing from three seeds could never reach beyond the outermost one. Where
-    `spread`, taken from more runs, is given, s_seeds is that, with its degrees of freedom, unless
-    the runs' own variance is larger than chance would make it (`ALIKE`). A single run has no
-    s_seeds, with a `spread` or without, and its interval says nothing of other seeds. Raises
-    ConfigError unless all runs scored the same number of sentences.
+    replacement, the same for all runs, so that it is paired (Efron and Tibshirani 1993, chapter 6),
+    s_seeds is that of the k runs' own values, and t is Student's, 4.30 for three of them: drawing
+    from three seeds could never reach beyond the outermost one. With a `prior`, s_seeds and its
+    degrees of freedom are moderated by it; the prior is that of a difference, with weights 1 and
+    -1, and grows with the sum of the squared weights. A single run has no s_seeds, with a prior or
+    without, and its interval says nothing of other seeds. Raises ConfigError unless all runs scored
+    the same number of sentences.
     """
-    require(len(runs) > 0, "there are no runs to compare")
-    paired = against is None or len(against) == len(runs)
-    require(paired, "a paired test needs as many runs on either side")
-    sizes = {len(run) for run in [*runs, *(against or ())]}
+    require(len(terms[0][1]) > 0, "there are no runs to compare")
+    counts = {len(runs) for _, runs in terms}
+    require(len(counts) == 1, "a paired test needs as many runs on either side")
+    sizes = {len(run) for _, runs in terms for run in runs}
     require(len(sizes) == 1, f"all runs must score the same sentences, got {sorted(sizes)} of them")
-
-    def values(weights: Float[Tensor, "N"]) -> list[float]:
-        ours = [metric(weights @ run) for run in runs]
-        theirs = [metric(weights @ run) for run in against] if against else [0.0] * len(ours)
-        return [one - other for one, other in zip(ours, theirs, strict=True)]
-
-    n = sizes.pop()
-    generator = torch.Generator().manual_seed(0)
-    drawn = (torch.randint(n, (n,), generator=generator) for _ in range(n_samples))
-    weights = (torch.bincount(sample, minlength=n).double() for sample in drawn)
-    means = [statistics.fmean(values(sample)) for sample in weights]
-    seeds = values(torch.ones(n, dtype=torch.float64))
-    half = NORMAL_95 * statistics.stdev(means)
-    error, degrees = _seed_error(seeds, spread)
+    weights = drawn_sentences(sizes.pop(), n_samples)
+    values = [
+        sum(weight * np.array([metric(sums) for sums in weights @ run]) for weight, run in one)
+        for one in zip(*([(weight, run) for run in runs] for weight, runs in terms), strict=True)
+    ]
+    seeds = [float(one[0]) for one in values]
+    half = NORMAL_95 * statistics.stdev(np.mean([one[1:] for one in values], axis=0).tolist())
+    if prior:
+        of_difference = sum(weight**2 for weight, _ in terms) / 2
+        prior = prior._replace(variance=of_difference * prior.variance)
+    error, degrees = _seed_error(seeds, prior)
     if degrees:
         half = math.hypot(half, stats.t.isf(0.025, degrees) * error)
     mean = statistics.fmean(seeds)
     return Estimate(mean, mean - half, mean + half, seeds, error, degrees)
 
 
-def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[float, int]:
+@lru_cache(maxsize=4)
+def drawn_sentences(n: int, n_samples: int) -> Float[Tensor, "R N"]:
+    """How often each of n sentences is in each sample with replacement; in row 0 each is once."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = (torch.randint(n, (n,), generator=generator) for _ in range(n_samples))
+    counts = [torch.bincount(sample, minlength=n).double() for sample in drawn]
+    return torch.stack([torch.ones(n, dtype=torch.float64), *counts])
+
+
+def _seed_error(seeds: Sequence[float], prior: Prior | None = None) -> tuple[float, float]:
     """The standard error of the seeds' mean, and its degrees of freedom: 0 for a single seed."""
     if len(seeds) < 2:
-        return 0.0, 0
-    sd, degrees = statistics.stdev(seeds), len(seeds) - 1
-    if spread and sd**2 <= spread.sd**2 * stats.f.isf(ALIKE, degrees, spread.degrees):
-        sd, degrees = spread
-    return sd / math.sqrt(len(seeds)), degrees
+        return 0.0, 0.0
+    own, degrees = statistics.variance(seeds), len(seeds) - 1
+    variance, total = prior.moderated(own, degrees) if prior else (own, float(degrees))
+    return math.sqrt(variance / len(seeds)), total
 
 
 P_LEAST = 1e-9

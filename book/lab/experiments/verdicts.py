@@ -71,27 +71,39 @@ def _table_1(results: Results, measure: str, layer: str) -> list[dict[str, Any]]
 
 
 def grows_as(layer: str) -> Callable[[Results], Finding]:
-    """The fitted exponents of n and d are those of the formula.
+    """The exponents of n and d that were fitted to counted operations are within 0.01 of it."""
 
-    Those of operations are within 0.01 of it, or the claim does not hold. Those of time have it in
-    their intervals, which reach no further than 0.15 to either side; else we cannot tell, since it
-    is the processor that a time departs for.
+    def judge(results: Results) -> Finding:
+        fits = _table_1(results, "time", layer)
+        if {fit["over"] for fit in fits} != {"n", "d"}:
+            return CANNOT_TELL, "not measured"
+        exact = all(abs(fit["counted"]["exponent"] - fit["theory"]) <= 0.01 for fit in fits)
+        said = ", ".join(f"{fit['over']}^{fit['counted']['exponent']:.2f}" for fit in fits)
+        return HOLDS if exact else DOES_NOT, f"operations ~ {said}"
+
+    return judge
+
+
+def times_grow_as(layer: str) -> Callable[[Results], Finding]:
+    """The exponents of measured times have the formula's in their intervals.
+
+    Those reach no further than 0.15 to either side. Else we cannot tell, since it is the processor
+    that a time departs for.
     """
 
     def judge(results: Results) -> Finding:
         fits = _table_1(results, "time", layer)
         if {fit["over"] for fit in fits} != {"n", "d"}:
             return CANNOT_TELL, "not measured"
-        counted, timed, said = [], [], []
+        agree, said = [], []
         for fit in fits:
             low, high, formula = fit["time"]["low"], fit["time"]["high"], fit["theory"]
-            counted.append(abs(fit["counted"]["exponent"] - formula) <= 0.01)
-            timed.append(low <= formula <= high and high - low <= 0.3)
+            narrow = high - low <= 0.3
+            agree.append(low <= formula <= high and narrow)
             exponent = f"{fit['over']}^{fit['time']['exponent']:.2f}"
-            outside = "" if timed[-1] else ", not in it" if high - low <= 0.3 else ", too wide"
+            outside = "" if agree[-1] else ", not in it" if narrow else ", too wide"
             said.append(f"time ~ {exponent} ({low:.2f} to {high:.2f}; formula: {formula}{outside})")
-        verdict = DOES_NOT if not all(counted) else HOLDS if all(timed) else CANNOT_TELL
-        return verdict, "; ".join(said)
+        return HOLDS if all(agree) else CANNOT_TELL, "; ".join(said)
 
     return judge
 
@@ -114,6 +126,16 @@ def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Find
         return HOLDS if right else DOES_NOT, "; ".join(said)
 
     return judge
+
+
+def fewer_operations_while_n_is_below_d(results: Results) -> Finding:
+    """Self-attention and a recurrent layer take equally many operations where n is d."""
+    crossings = _table_1(results, "crossover", "recurrent")
+    if not crossings:
+        return CANNOT_TELL, "not measured"
+    exact = all(abs(one["n_operations"] / one["d"] - 1) <= 0.01 for one in crossings)
+    said = ", ".join(f"n = {one['n_operations']:.0f} for d = {one['d']}" for one in crossings)
+    return HOLDS if exact else DOES_NOT, f"equally many operations at {said}"
 
 
 def faster_while_n_is_below_d(results: Results) -> Finding:

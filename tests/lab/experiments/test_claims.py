@@ -13,7 +13,6 @@ from lab.experiments.comparisons import (
     CANNOT_TELL,
     DOES_NOT,
     HOLDS,
-    NOT_AT_THIS_LENGTH,
     ONE_SEED,
     at_both_lengths,
     at_each_length,
@@ -92,11 +91,11 @@ def test_the_evidence_names_the_numbers():
     assert worse("D3", measure="bleu")(results(D3=(-2.96, 0.96))) == (CANNOT_TELL, said)
 
 
-def test_what_could_have_been_seen_is_on_the_claims_side():
-    """exp(0.1 (1.96 + 0.84)) is 32.3 % above 1, its inverse 24.4 % below."""
+def test_what_could_have_been_seen_has_one_value():
+    """exp(0.1 (1.96 + 0.84)) is 32.3 % above 1, whichever way the claim points."""
     rows = results(big=(-0.296, 0.096))
-    assert worse("big")(rows)[1].endswith("could have seen 32.3 %")
-    assert better("big")(rows)[1].endswith("could have seen 24.4 %")
+    for rule in (worse("big"), better("big")):
+        assert rule(rows)[1].endswith("could have seen 32.3 %")
 
 
 @pytest.mark.parametrize(
@@ -118,69 +117,12 @@ def test_a_difference_counts_when_its_p_is_small_and_every_seed_agrees():
     assert worse("A1").verdict(odd, correct([odd])) == CANNOT_TELL
 
 
-CURVE = [[1000, 9.0, 5.0], [1600, 9.0, 3.3], [2000, 9.0, 3.0], [10_000, 9.0, 1.0]]
-
-
-def learning(file="table_3", **differences):
-    """Rows of 2,000 steps whose own curve falls by 0.3 nats in the last fifth of them."""
-    tables = results(**differences)
-    for row in tables["table_3"]["summary"][1:]:
-        row |= {"steps": 2000, "curve": CURVE}
-    return {file: tables["table_3"]}
-
-
-@pytest.mark.parametrize(
-    ("difference", "verdict"),
-    [
-        ((0.1, 0.3), NOT_AT_THIS_LENGTH),
-        ((0.3, 0.5), HOLDS),  # more than the curve falls
-        ((-0.1, 0.3), NOT_AT_THIS_LENGTH),
-        ((-0.3, -0.1), NOT_AT_THIS_LENGTH),
-        ((-0.5, -0.3), DOES_NOT),
-        ((-0.3, 1.1), CANNOT_TELL),
-    ],
-)
-def test_a_row_that_still_learns_decides_nothing(difference, verdict):
-    assert worse("A1")(learning(A1=difference))[0] == verdict
-    # In BLEU it is the difference in perplexity that the curve is held against.
-    in_bleu = [-end for end in reversed(difference)]
-    assert better("A1")(learning(A1=in_bleu))[0] == verdict
-    assert better("A1", measure="bleu")(learning(A1=difference))[0] == verdict
-
-
-def test_a_row_that_still_learns_says_how_fast():
-    verdict, said = nearly_the_same("E1")(learning(E1=(-0.3, -0.1)))
-    assert verdict == NOT_AT_THIS_LENGTH
-    assert said.endswith(", still falling by 25.9 %")  # 1 - exp(-0.3)
-    assert "3 seeds, 2,000 steps)" in said
-
-
-def test_a_row_without_a_curve_is_judged_by_that_of_the_row_which_it_varies():
-    """`short-learned` is row E on short captions, and kept none."""
-    both = results(short_learned=(-0.3, -0.1)) | learning(AT_THE_END, E1=(-0.3, -0.1))
-    assert better("short-learned")(both)[0] == HOLDS  # its length is not known
-    both["table_3"]["summary"][1]["steps"] = 2000
-    assert better("short-learned")(both)[0] == NOT_AT_THIS_LENGTH
-
-
-def test_a_short_run_is_judged_by_the_curve_of_a_longer_one_up_to_its_own_steps():
-    """As long as the longer runs have one seed; with more, they are what is read."""
-    early, late = results(A1=(-0.3, -0.1)), learning(AT_THE_END, A1=(-0.3, -0.2))
-    early["table_3"]["summary"][1]["steps"] = 2000
-    row = late[AT_THE_END]["summary"][1] | {"steps": 10_000}  # 0.5 in the last fifth of these
-    late[AT_THE_END]["summary"][1] = row
-    assert worse("A1")(early)[0] == DOES_NOT
-    assert "10,000 steps), p below 0.0001, still falling by 39.3 %" in worse("A1")(early | late)[1]
-    row["log_ppl_difference"]["seeds"] = [-0.25]
-    assert "2,000 steps), p below 0.0001, still falling by 25.9 %" in worse("A1")(early | late)[1]
-
-
 @pytest.mark.parametrize(
     ("early", "late", "became"),
     [
         ((0.1, 0.3), (0.4, 0.5), "grows"),
         ((-0.5, -0.4), (-0.3, -0.1), "shrinks"),
-        ((0.1, 0.3), (0.2, 0.5), "stays"),
+        ((0.1, 0.3), (0.2, 0.5), "same side"),
         ((0.1, 0.3), (-0.2, 0.5), "unclear"),
         ((0.1, 0.3), (-0.2, 0.05), "fades"),
         ((-0.1, 0.3), (-0.2, -0.11), "appears"),
@@ -218,22 +160,20 @@ def test_the_more_is_compared_the_more_a_difference_must_show():
 def test_every_comparison_of_the_stored_miniature_is_corrected_for():
     """The perplexities of ten rows, seven changes without a row and averaging; six differences or
     margins that rules read: BLEU of D3, beam-1 and alpha-0, the margins of A3 and E1, and
-    perplexity beyond the lengths of training. A third at most cannot tell."""
+    perplexity beyond the lengths of training. Fewer than half cannot tell."""
     stored = load_results(Path(__file__).parents[3] / "book" / "results")
     assert len(corrected(stored)) == 10 + 7 + 1 + 6
-    assert len(untold(stored)[CANNOT_TELL]) <= 24 / 3
+    assert len(untold(stored)[CANNOT_TELL]) < 24 / 2
 
 
 def test_what_cannot_tell_is_listed_with_what_it_could_have_seen():
     """B1 is far from 0. A3 is within 5 % of base: its margin tells, and its distance from 0 does
-    not. E1 tells neither. C1 could have seen exp(-0.1 (2.64 + 0.84)), with 2.64 for 5 % of six."""
+    not. E1 tells neither. C1 could have seen exp(0.1 (2.64 + 0.84)), with 2.64 for 5 % of six."""
     rows = results(B1=(0.15, 0.25), C1=(-0.296, 0.096), A3=(-0.01, 0.011), E1=(0.0, 0.1))
     found = untold(rows)[CANNOT_TELL]
     assert [line.split(":")[0] for line in found] == ["C1", "A3", "E1", "E1"]
-    assert found[0].endswith("could have seen 29.4 %")
+    assert found[0].endswith("could have seen 41.6 %")
     assert found[-1].endswith("could not have held")
-    later = untold(learning(B1=(0.15, 0.25), C1=(0.5, 0.6)))[NOT_AT_THIS_LENGTH]
-    assert len(later) == 1 and later[0].endswith("still falling by 25.9 %")
 
 
 def test_controls_are_not_corrected_for():
@@ -255,15 +195,17 @@ def fit(over, theory, exponent, reason=""):
      (2.1, 0.14, HOLDS), (2.1, 0.16, CANNOT_TELL)],
 )  # fmt: skip
 def test_an_exponent_of_time_has_the_formulas_in_its_interval(exponent, half, verdict):
-    """Neither beside it, nor in one so wide that everything is in it; the exponent of counted
-    operations must be the formula's itself."""
+    """Neither beside it, nor in one so wide that everything is in it. It decides nothing about what
+    is counted, whose exponent must be the formula's itself."""
     records = [fit("n", 1, 1.0), fit("d", 2, exponent), fit("d", 2, 2.5, "limited by memory")]
     records[1]["time"] |= {"low": exponent - half, "high": exponent + half}
-    rule = verdicts.grows_as("recurrent")
-    assert rule({"table_1": {"records": records}})[0] == verdict
-    assert rule({"table_1": {"records": records[:1]}})[0] == CANNOT_TELL
-    counted = {**fit("d", 2, 2.0), "counted": {"exponent": 1.98}}
-    assert rule({"table_1": {"records": [records[0], counted]}})[0] == DOES_NOT
+    timed, counted = verdicts.times_grow_as("recurrent"), verdicts.grows_as("recurrent")
+    assert timed({"table_1": {"records": records}})[0] == verdict
+    assert counted({"table_1": {"records": records}})[0] == HOLDS
+    for rule in (timed, counted):
+        assert rule({"table_1": {"records": records[:1]}})[0] == CANNOT_TELL
+    other = {**fit("d", 2, 2.0), "counted": {"exponent": 1.98}}
+    assert counted({"table_1": {"records": [records[0], other]}})[0] == DOES_NOT
 
 
 def test_counts_must_be_the_formulas_at_every_size():

@@ -20,7 +20,7 @@ from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature, miniature_summary
 from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, DECODINGS, VARIATIONS, run_task
 from lab.experiments.table_3.miniature_run import KEPT, file_of, keep, run_tasks, take
-from lab.experiments.table_3.miniature_summary import as_text, collect, spreads, summarize
+from lab.experiments.table_3.miniature_summary import as_text, collect, summarize
 from lab.tables.table_3 import TABLE_3
 
 VOCAB_SIZE = 300
@@ -116,7 +116,7 @@ def test_groups_and_ids_name_variations():
         return [variation.id for variation in miniature.find_variations(names)]
 
     assert found("table") == [row.id for row in TABLE_3]
-    assert len(VARIATIONS) == 20 + 7 + 9 + 6
+    assert len(VARIATIONS) == 20 + 7 + 8 + 6 + 7
     ten = found("ten")
     assert ten == ["base", *miniature.TEN] and len(ten) == 11
     assert {*found("all", "A1")} == {*ten, *(v.id for v in CLAIMS)}
@@ -329,7 +329,6 @@ def test_runs_to_the_end_have_a_curve_and_the_average_of_each_row_against_bases(
             nll = [[nats - better * n, n] for nats, n in record["scores"][""]["nll"]]
             record["scores"]["averaged"] = {**record["scores"][""], "nll": nll}
             record["curve"] = [[500, 3.0, 2.0 + seed], [1000, 2.0, 1.0]]
-    assert spreads(runs)["averaged"]["bleu"]._asdict() == {"sd": 0.0, "degrees": 1}
     base, one, *_ = summarize(runs, n_samples=20)
     assert one["curve"] == [[500, 3.0, 3.5], [1000, 2.0, 1.0]]
     assert base["averaged"]["ppl"]["mean"] == pytest.approx(math.exp(0.9))
@@ -344,26 +343,6 @@ def test_the_fall_of_the_last_fifth_is_read_between_the_points_of_a_curve():
     falls = [miniature.fall_of_last_fifth(points, n) for n in (1000, 1250, 1100)]
     assert falls == pytest.approx([0.2, 0.0025, 0.12 + 0.001])
     assert miniature.fall_of_last_fifth(points, 3001) is None
-
-
-def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
-    """Base's seeds lie 0.2 apart in nats a token, A1's 0.4: what is left of a row and a seed is
-    0.05 each, the sum of squares 0.01, and a difference has twice that."""
-    apart = {"base": 0.2, "A1": 0.4, "unscaled-A1": 13.4}
-    records = {
-        name: {seed: made_up_record(name, seed, 8, 1.0 + seed * more, 1.0) for seed in (1, 2)}
-        for name, more in apart.items()
-    }
-    found = spreads(records)
-    assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(0.02)), 1)
-    assert found["search"]["ppl"].sd == pytest.approx(0)  # each way changes both seeds alike
-    rows = rows_of(records)
-    own = {"A1": 0.2 / math.sqrt(2), "unscaled-A1": 13 / math.sqrt(2)}
-    for name, sd in (("A1", math.sqrt(0.02)), ("unscaled-A1", own["unscaled-A1"])):
-        difference = rows[name]["log_ppl_difference"]
-        assert difference["degrees"] == 1
-        assert difference["seed_error"] == pytest.approx(sd / math.sqrt(2))
-    assert own["unscaled-A1"] ** 2 > 4052 * 0.02  # the 1 % point of F: it has its own noise
 
 
 def test_where_no_sentence_is_beyond_the_length_nothing_is_said_of_it():

@@ -2,7 +2,6 @@
 and the intervals are those of textbook statistics."""
 
 import math
-import statistics
 
 import pytest
 import torch
@@ -11,9 +10,7 @@ from annotated_transformer.decoding.evaluation import bleu, perplexity
 from annotated_transformer.errors import ConfigError
 from lab.experiments.significance import (
     Estimate,
-    Spread,
     bleu_of_sums,
-    block_spread,
     estimate,
     half_width,
     holm,
@@ -151,68 +148,6 @@ def test_p_is_five_percent_where_the_interval_ends(n_seeds):
     assert half_width(found, 0.05) == pytest.approx((found.high - found.low) / 2, rel=1e-3)
     assert half_width(found, 0.01) > half_width(found, 0.05)
     assert p_value(found, found.high + 0.1) < 0.05 < p_value(found, found.high - 0.1)
-
-
-def test_what_a_seed_does_to_all_rows_is_not_noise():
-    """By hand: rows 1, 2, 6 and 3, 2, 4 have means 3 and 3, seeds 2, 2 and 5; what is left is
-    -1, 0, 1 and 1, 0, -1, and 4 / ((2 - 1) (3 - 1)) = 2."""
-    table = [[1.0, 2.0, 6.0], [3.0, 2.0, 4.0]]
-    assert block_spread(table) == Spread(pytest.approx(math.sqrt(2)), 2)
-    for effects in ([0.0, 0.0, 0.0], [5.0, -7.0, 90.0]):
-        changed = [[x + e for x, e in zip(row, effects, strict=True)] for row in table]
-        assert block_spread(changed).sd == pytest.approx(math.sqrt(2))
-    for odd in ([[1.0, 2.0]], [[1.0], [2.0]], [[1.0, 2.0], [1.0, 2.0, 3.0]]):
-        with pytest.raises(ConfigError, match="two rows or more of as many seeds"):
-            block_spread(odd)
-
-
-def test_a_common_spread_replaces_a_rows_own_unless_that_is_far_larger():
-    """Sentences alike: the interval is t s / sqrt(3); a variance beyond the 1 % point of F, 5.85
-    times the common one, counts as its own."""
-    spread, t = Spread(0.5, 20), 2.086
-    near, wide, wider = (
-        estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
-        for seeds in ([0.9, 1.0, 1.1], [-0.2, 1.0, 2.2], [-0.3, 1.0, 2.3])
-    )
-    for one in (near, wide):
-        assert one.high - one.mean == pytest.approx(t * 0.5 / math.sqrt(3), rel=1e-3)
-        assert (one.degrees, one.seed_error) == (20, pytest.approx(0.5 / math.sqrt(3)))
-    assert wider.high - wider.mean == pytest.approx(4.303 * 1.3 / math.sqrt(3), rel=1e-3)
-    assert p_value(near, near.low) == pytest.approx(0.05, abs=1e-4)
-    alone = estimate(mean, [rows(x, x) for x in (0.9, 1.0, 1.1)], n_samples=2)
-    same = alone._replace(degrees=20)  # twenty degrees see what two cannot
-    assert half_width(same, 0.001) < half_width(alone, 0.001) / 4
-
-
-@pytest.mark.parametrize(
-    ("n_seeds", "degrees", "point"), [(3, 20, 5.849), (6, 50, 3.408), (2, 1, 4052.2), (4, 9, 6.992)]
-)
-def test_a_variance_is_ones_own_beyond_the_one_percent_point_of_f(n_seeds, degrees, point):
-    """Points of Fisher's table."""
-    seeds = [math.sqrt(point) * (i - (n_seeds - 1) / 2) for i in range(n_seeds)]
-    variance = statistics.variance(seeds)
-    for more, expected in ((1.002, degrees), (0.998, n_seeds - 1)):
-        spread = Spread(math.sqrt(more * variance / point), degrees)
-        runs = [rows(x, x) for x in seeds]
-        assert estimate(mean, runs, n_samples=2, spread=spread).degrees == expected
-
-
-@pytest.mark.slow
-def test_the_interval_of_a_block_design_holds_the_truth_in_95_percent_of_cases():
-    """Eleven configurations, three seeds that move all of them alike, and equal noise: the
-    difference of each to the first, whose true value is 0."""
-    generator = torch.Generator().manual_seed(5)
-    noise = torch.randn(300, 11, 3, generator=generator)
-    seeds = 5 * torch.randn(300, 1, 3, generator=generator)
-    held = []
-    for table in (noise + seeds).tolist():
-        spread = block_spread(table)
-        spread = spread._replace(sd=math.sqrt(2) * spread.sd)
-        for row in table[1:]:
-            apart = [rows(x - y) for x, y in zip(row, table[0], strict=True)]
-            one = estimate(mean, apart, n_samples=2, spread=spread)
-            held.append(one.low <= 0 <= one.high)
-    assert 0.93 < sum(held) / len(held) < 0.97
 
 
 def test_holms_correction_is_that_of_the_textbook():

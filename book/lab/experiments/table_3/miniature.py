@@ -49,7 +49,7 @@ from annotated_transformer.model.embedding import NoPositions
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
-from lab.experiments.result_file import commit, hardware, require_same_settings
+from lab.experiments.result_file import commit, hardware, require_same_settings, versions
 from lab.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
 from lab.tables.table_3 import TABLE_3
 
@@ -72,6 +72,8 @@ TO_THE_END: dict[str, Any] = {
 """The settings in which runs to the end differ from the others, besides their steps."""
 SHORT = 20  # the longest sentence, in tokens with eos, of the two variations that look beyond it
 SCORES = "scores.json"
+PARTS = "parts.json"
+ON_TEST = "on test"
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,9 @@ SINCE = (
     _since("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
     _since("muon", "Muon, warm-up-stable-decay", train=_MUON),
     _since("sum", "rotary, SwiGLU, QK norm, WSD", model=_SUM, train=_STABLE),
-    _since("sum-muon", "the same with Muon", model=_SUM, train=_MUON),
     OF_GPU,
 )
-"""What came after the paper, each alone, and the sums of those that helped; trained to the end, at
+"""What came after the paper, each alone, and the sum of those that helped; trained to the end, at
 base's rate. `adamw` has no weight decay, so it is Adam, with another schedule. Most were
 trained on a GPU, whose batches have lengths in multiples of 8, and so less text a step: all of them
 have such batches, and base has, to be compared with.
@@ -180,7 +181,35 @@ RATES = tuple(
     for factor in (0.15, LR_FACTOR, 0.6)
 )
 """The search for a rate, for base and for Muon: on seed 0, which no table uses."""
-ALL = (*_table_3(), *CLAIMS, *SINCE, *RATES)
+OWN_RATES = (
+    Variation("big-p-0.1-at-0.3", "big, p_drop 0.1", "big", model={"p_drop": 0.1}),
+    Variation(
+        "big-p-0.1-at-0.15",
+        "big, p_drop 0.1, factor 0.15 of the rate",
+        "big",
+        model={"p_drop": 0.1},
+        train={"lr_factor": 0.15},
+    ),
+    Variation("big-at-0.15", "big, factor 0.15 of the rate", "big", train={"lr_factor": 0.15}),
+    *(
+        Variation(
+            f"{row}-at-{factor}",
+            f"{about}, factor {factor} of the rate",
+            model=model,
+            train={**train, "lr_factor": factor},
+        )
+        for row, about, model, train in (
+            ("no-warm-up", "the peak rate from step 1", {}, {"warm_up": False}),
+            ("unscaled", "no 1/sqrt(d_k)", _UNSCALED, {}),
+        )
+        for factor in (0.15, 0.6)
+    ),
+)
+"""Rows whose verdicts rest on base's rate, at other rates and, for big, at base's dropout.
+
+The plan and the rule of choice are in `own_rates`, which runs them.
+"""
+ALL = (*_table_3(), *CLAIMS, *SINCE, *RATES, *OWN_RATES)
 VARIATIONS = {variation.id: variation for variation in ALL}
 
 DECODINGS: dict[str, dict[str, Any]] = {
@@ -209,7 +238,8 @@ CONTROLS = {
 class Task(NamedTuple):
     """One run: a variation, a seed, and where, on what corpus and device.
 
-    It is scored on all validation sentences, or the first `n_sentences`.
+    It is scored on all validation sentences, or the first `n_sentences`, and with `test` on the
+    test split as well.
     """
 
     id: str
@@ -222,6 +252,7 @@ class Task(NamedTuple):
     n_sentences: int | None = None
     to_the_end: bool = False
     device: str = "cpu"
+    test: bool = False
 
     @property
     def directory(self) -> Path:
@@ -238,13 +269,15 @@ def find_variations(names: Iterable[str]) -> list[Variation]:
 
     "ten" stands for base and `TEN`, "table" for all of Table 3's rows, "claims" for the others,
     "all" for ten and claims, "end" for those that run to the end, "since" for what came after the
-    paper, "rates" for the search before that. Raises ConfigError for an unknown id.
+    paper, "rates" for the search before that, "own-rates" for the rows at rates of their own.
+    Raises ConfigError for an unknown id.
     """
     ten, claims = ["base", *TEN], [claim.id for claim in CLAIMS]
     table = [row.id for row in TABLE_3]
     since, rates = ([variation.id for variation in some] for some in (SINCE, RATES))
     groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims]}
     groups |= {"end": [*END], "since": since, "rates": rates}
+    groups["own-rates"] = [variation.id for variation in OWN_RATES]
     ids = [one for name in names for one in groups.get(name, [name])]
     unknown = ", ".join(name for name in ids if name not in VARIATIONS)
     known = ", ".join([*groups, *VARIATIONS])
@@ -288,7 +321,7 @@ def run_task(task: Task) -> Path:
         require(n == asked, f"{scores_file} scores {n or 'all'} sentences, not {asked or 'all'}")
         return scores_file
     torch.set_num_threads(1)
-    began, code = time.perf_counter(), commit()
+    parts = Parts(task.directory, task.device)
     pairs = list(corpus.load(task.corpus, "train", task.data_dir))
     sentences = (sentence for pair in pairs for sentence in pair)
     tokenizer = Tokenizer.train(sentences, model_config.vocab_size)
@@ -298,8 +331,16 @@ def run_task(task: Task) -> Path:
     valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
     encoded = encode_pairs(tokenizer, valid, 10**9)
     if task.to_the_end:
-        more["validate"] = lambda model: {"valid_nll": mean_nll(model, encoded)}
-    train(model_config, train_config, tokenizer, pairs, [], task.directory, **more)
+
+        def validate(model: Transformer) -> dict[str, float]:
+            parts.write()
+            return {"valid_nll": mean_nll(model, encoded)}
+
+        more["validate"] = validate
+    try:
+        train(model_config, train_config, tokenizer, pairs, [], task.directory, **more)
+    finally:
+        parts.write()
     scores = {"": scored_sentences(*_loaded(task), valid)}
     scores |= _more_scores(task, valid)
     log = read_log(task.directory)
@@ -315,14 +356,37 @@ def run_task(task: Task) -> Path:
         "epochs": round(train_config.train_steps / n_batches, 2),
         "curve": curve(log),
         "train_loss": next(line["loss"] for line in reversed(log) if "loss" in line),
-        "commit": code,
-        "hardware": hardware(task.device),
         "n_sentences": task.n_sentences,
-        "seconds_of_this_call": round(time.perf_counter() - began, 1),
+        "parts": parts.write(),
         "scores": scores,
     }
     write_text(scores_file, json.dumps(record))
     return scores_file
+
+
+class Parts:
+    """What each call of a run took, in parts.json of its folder: a run may be stopped and resumed.
+
+    A part has its commit, hardware and versions, its seconds, and those of the processor, which do
+    not count what else the machine did. `write` brings the last part up to date, so that a kill
+    loses the time since the last call.
+    """
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.file = folder / PARTS
+        self.began = time.perf_counter()
+        self.cpu_began = time.process_time()
+        self.before = json.loads(self.file.read_text("utf-8")) if self.file.exists() else []
+        self.origin = {"commit": commit(), "hardware": hardware(device), "versions": versions()}
+
+    def write(self) -> list[dict[str, Any]]:
+        """All parts, which are in the file now."""
+        seconds = round(time.perf_counter() - self.began, 1)
+        cpu_seconds = round(time.process_time() - self.cpu_began, 1)
+        part = {**self.origin, "seconds": seconds, "cpu_seconds": cpu_seconds}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.file, json.dumps([*self.before, part]))
+        return [*self.before, part]
 
 
 def _loaded(task: Task, name: str = "") -> tuple[Transformer, Tokenizer]:
@@ -334,7 +398,8 @@ def _loaded(task: Task, name: str = "") -> tuple[Transformer, Tokenizer]:
 def _more_scores(task: Task, valid: list[tuple[str, str]]) -> dict[str, Any]:
     """The scores of a run's weights by the names of `DECODINGS` and `CONTROLS`.
 
-    Base has all of them. A run to the end has "averaged", whatever its row.
+    Base has all of them. A run to the end has "averaged", whatever its row, and a task with `test`
+    the scores "on test" of its last checkpoint and of that average.
     """
     is_base = task.id == "base"
     names = [name for name in DECODINGS if is_base or name == "averaged" and task.to_the_end]
@@ -345,6 +410,10 @@ def _more_scores(task: Task, valid: list[tuple[str, str]]) -> dict[str, Any]:
             average_checkpoints(task.directory, 5, task.directory / name)
         loaded = _loaded(task, name if averaged else "")
         scores[name] = scored_sentences(*loaded, valid, **DECODINGS[name])
+    if task.test:
+        test = list(corpus.load(task.corpus, "test", task.data_dir))[: task.n_sentences]
+        for name in ("", "averaged") if task.to_the_end else ("",):
+            scores[f"{name} {ON_TEST}".strip()] = scored_sentences(*_loaded(task, name), test)
     model, tokenizer = _loaded(task)
     for name in CONTROLS if is_base else ():
         with taken_out(model, name):

@@ -35,7 +35,14 @@ from lab.experiments.result_file import (
     write_result,
 )
 from lab.experiments.table_3 import miniature
-from lab.experiments.table_3.miniature_summary import as_text, collect, result_records, summarize
+from lab.experiments.table_3.miniature_summary import (
+    as_text,
+    collect,
+    contrasts,
+    priors,
+    result_records,
+    summarize,
+)
 
 COMMAND = "python -m lab.experiments.table_3"
 KEPT = CHECKOUT / "benchmarks" / "table_3_scores"
@@ -114,12 +121,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command += f" --device {args.device}"
         table = AT_THE_END if args.to_the_end else TWO_EPOCHS
         summary = summarize(records)
+        noise = {
+            group: {measure: prior._asdict() for measure, prior in of_group.items()}
+            for group, of_group in priors(records).items()
+        }
         for file in (table, *GROUPS):
             of_file = [row for row in summary if file_of(row["id"], table) == file]
             runs_of = {name: one for name, one in records.items() if file_of(name, table) == file}
             if of_file:
                 path, measured = out / f"{file}.json", result_records(runs_of)
-                write_result(path, command, measured, args.device, summary=of_file)
+                more: dict[str, Any] = {"summary": of_file, "priors": noise}
+                if file == "table_3_since":
+                    more["contrasts"] = contrasts(records)
+                write_result(path, command, measured, args.device, **more)
                 print(as_text(of_file), path, sep="\n")
     if args.to_the_end and not args.small:
         early = read_result(RESULTS / f"{TWO_EPOCHS}.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +15,14 @@ from torch import Tensor
 from annotated_transformer.config import ModelConfig, count_parameters
 from annotated_transformer.errors import require
 from lab.experiments.significance import (
+    N_SAMPLES,
     Metric,
+    Prior,
     SentenceScores,
-    Spread,
     bleu_of_sums,
-    block_spread,
+    contrast,
     estimate,
+    fit_prior,
     ppl_of_sums,
     ratio_of_sums,
 )
@@ -27,17 +30,20 @@ from lab.experiments.table_3.miniature import (
     CLAIMS,
     CONTROLS,
     DECODINGS,
+    OF_GPU,
+    ON_TEST,
+    OWN_RATES,
     RATES,
     SCORES,
     SHORT,
     SINCE,
-    TEN,
     VARIATIONS,
     read_scores,
 )
 from lab.tables.table_3 import TABLE_3
 
-Records = dict[str, dict[int, dict[str, Any]]]
+Seeds = dict[int, dict[str, Any]]
+Records = dict[str, Seeds]
 PRINTED = {row.id: row for row in TABLE_3}
 SIGNS = {1: "above", -1: "below", 0: "?"}
 
@@ -70,7 +76,7 @@ MEASURES = {
 }
 OF_LENGTHS = ("base", "short", "short-learned")
 """The variations whose perplexity is divided by length."""
-Spreads = Mapping[str, Spread]
+Priors = Mapping[str, Prior]
 
 
 def collect(out: Path, name: str) -> Records:
@@ -83,20 +89,24 @@ def collect(out: Path, name: str) -> Records:
     return {variation: dict(sorted(seeds.items())) for variation, seeds in found.items() if seeds}
 
 
-def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
+def summarize(
+    records: Records, n_samples: int = N_SAMPLES, noise: Mapping[str, Priors] | None = None
+) -> list[dict[str, Any]]:
     """A row for each variation, each way to search with base, and each of base's controls.
 
     Each row has estimates, differences, and the paper's numbers. `ppl` and `bleu` are estimates
     (`significance.Estimate`), `log_ppl_difference` (nats per token: the logarithm of a ratio of
     perplexities) and `bleu_difference` those of the paired differences to `against`, over the seeds
-    that both have. The noise of seeds is that of `spreads`, unless a row has its own; a control's
-    is its own, from its differences alone. Those that were trained on short sentences, and base,
-    have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens,
-    whatever their source, and of the longer ones. Runs to the end add their `curve`, a mean over
-    seeds, and under `averaged` the same estimates of the average of their last checkpoints, against
-    the average of the other's.
+    that both have. The noise of seeds is a row's own, moderated by `noise`, or else by that of all
+    rows (`priors`); a control's is its own alone. Those that were trained on short sentences, and
+    base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT`
+    tokens, whatever their source, and of the longer ones. Runs to the end add their `curve`, a mean
+    over seeds, `difference_curve`, the mean of the paired differences in validation nll by step,
+    and under `averaged` the same estimates of the average of their last checkpoints, against the
+    average of the other's. Runs that were scored on the test split have the same estimates `on
+    test`.
     """
-    rows, shared = [], spreads(records)
+    rows, shared = [], noise or priors(records)
     for name, seeds in records.items():
         variation = VARIATIONS[name]
         first = next(iter(seeds.values()))
@@ -118,8 +128,13 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
         if first.get("curve"):
             curves = [record["curve"] for record in seeds.values()]
             row["curve"] = torch.tensor(curves, dtype=torch.float64).mean(0).tolist()
+            if difference := _difference_curve(seeds, records.get(against, {})):
+                row["difference_curve"] = difference
             names = (name, "averaged"), (against, "averaged")
             row["averaged"] = _estimates(records, *names, n_samples, shared["averaged"])
+        if ON_TEST in first["scores"]:
+            names = (name, ON_TEST), (against, ON_TEST)
+            row[ON_TEST] = _estimates(records, *names, n_samples, shared["trained"])
         rows.append(row)
     others = {name: ("search", f"base, {name.replace('-', ' ')}") for name in DECODINGS}
     others |= {name: ("controls", f"base {about}") for name, about in CONTROLS.items()}
@@ -140,46 +155,65 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
 
 
 def _group(name: str) -> str:
-    groups = {"claims": CLAIMS, "since": SINCE, "rates": RATES}
+    groups = {"claims": CLAIMS, "since": SINCE, "rates": RATES, "own-rates": OWN_RATES}
     of = {one.id: group for group, variations in groups.items() for one in variations}
     return of.get(name, "table")
 
 
-def spreads(records: Records) -> dict[str, dict[str, Spread]]:
-    """The noise of a difference that seeds make, by group of rows and measure (`block_spread`).
+def _difference_curve(ours: Seeds, theirs: Seeds) -> list[list[float]]:
+    """Steps and the mean difference in validation nll, over the seeds that both have."""
+    common = [seed for seed in ours if seed in theirs and ours is not theirs]
+    if not common:
+        return []
+    curves = [[record["curve"] for record in (ours[seed], theirs[seed])] for seed in common]
+    mine, other = torch.tensor(curves, dtype=torch.float64).mean(0)
+    means = (mine - other)[:, -1].tolist()
+    steps = map(int, mine[:, 0].tolist())
+    return [[step, round(mean, 5)] for step, mean in zip(steps, means, strict=True)]
 
-    "trained", for every pair of trained models, is that of base and the ten rows, or what there is
-    of them; perplexity by length has only the three models of `OF_LENGTHS`. "averaged" is that of
-    the same rows' averages, "search" that of base and the other ways to search with its weights. A
-    group of which fewer than two rows have all of base's seeds, two at least, has none. Each is
-    sqrt(2) times the noise of one model.
+
+def priors(records: Records) -> Mapping[str, Priors]:
+    """The noise of a difference between seeds, by group of comparisons and measure (`fit_prior`).
+
+    "trained" is that of every row against the one that it is compared with, and "averaged" that of
+    their averages. "search" is that of the other ways to search with base's weights. A comparison
+    takes part if it has two seeds at least and they differ.
     """
-    found: dict[str, dict[str, Spread]] = {"trained": {}, "averaged": {}, "search": {}}
+    pairs: dict[str, list[tuple[Seeds, str, Seeds, str]]] = {
+        "trained": [],
+        "averaged": [],
+        "search": [],
+    }
+    for name, seeds in records.items():
+        against = records.get(VARIATIONS[name].against, {})
+        if against and against is not seeds:
+            pairs["trained"].append((seeds, "", against, ""))
+            pairs["averaged"].append((seeds, "averaged", against, "averaged"))
     base = records.get("base", {})
-    for label, measure in MEASURES.items():
-        rows = OF_LENGTHS if measure.by_length else ("base", *TEN)
-        complete = [records[row] for row in rows if base and set(records.get(row, ())) == set(base)]
-        trained, averaged = (
-            [
-                [_value(measure, one[seed], decoding) for seed in sorted(base)]
-                for one in complete
-                if all(decoding in record["scores"] for record in one.values())
-            ]
-            for decoding in ("", "averaged")
-        )
-        searched = [
-            [_value(measure, base[seed], name) for seed in sorted(base)]
-            for name in ("", *DECODINGS)
-            if not measure.by_length
-        ]
-        # A beam leaves perplexity as it is, which says nothing of noise.
-        searched = [row for i, row in enumerate(searched) if i == 0 or row != searched[0]]
-        groups = (("trained", trained), ("averaged", averaged), ("search", searched))
-        for group, table in groups:
-            if len(base) > 1 and len(table) > 1:
-                spread = block_spread(table)
-                found[group][label] = spread._replace(sd=2**0.5 * spread.sd)
+    pairs["search"] = [(base, name, base, "") for name in DECODINGS]
+    found: dict[str, dict[str, Prior]] = {group: {} for group in pairs}
+    for group, of_group in pairs.items():
+        for label, measure in MEASURES.items():
+            variances, degrees = [], []
+            for pair in of_group if not measure.by_length else ():
+                values = _differences(measure, *pair)
+                if len(set(values)) > 1:
+                    variances.append(statistics.variance(values))
+                    degrees.append(len(values) - 1)
+            if prior := fit_prior(variances, degrees):
+                found[group][label] = prior
     return found
+
+
+def _differences(
+    measure: Measure, ours: Seeds, decoding: str, theirs: Seeds, other: str
+) -> list[float]:
+    """The measure's difference for each seed that both have, in these ways to decode."""
+    return [
+        _value(measure, record, decoding) - _value(measure, theirs[seed], other)
+        for seed, record in ours.items()
+        if seed in theirs and decoding in record["scores"] and other in theirs[seed]["scores"]
+    ]
 
 
 def _value(measure: Measure, record: dict[str, Any], decoding: str = "") -> float:
@@ -191,7 +225,7 @@ def _estimates(
     of: tuple[str, str],
     against: tuple[str, str],
     n_samples: int,
-    shared: Spreads,
+    shared: Priors,
 ) -> dict[str, Any]:
     """The estimates of a row and a way to decode, and their differences to those of another."""
     (name, decoding), (other, other_decoding) = of, against
@@ -212,9 +246,39 @@ def _estimates(
             ]
             mine = [ours[seed] for seed in common]
             alike = all(one.equal(other) for one, other in zip(mine, theirs, strict=True))
-            spread = None if alike else shared.get(label)
-            difference = estimate(measure.metric_of_difference, mine, theirs, n_samples, spread)
+            prior = None if alike else shared.get(label)
+            difference = estimate(measure.metric_of_difference, mine, theirs, n_samples, prior)
             found[measure.difference] = {**difference._asdict(), "sign": difference.sign}
+    return found
+
+
+CONTRASTS = {
+    "muon against adamw": {"muon": 1.0, "adamw": -1.0},
+    "sum over product": {
+        "sum": 1.0,
+        "rotary": -1.0,
+        "swiglu": -1.0,
+        "qk-norm": -1.0,
+        "adamw": -1.0,
+        OF_GPU.id: 3.0,
+    },
+}
+"""Comparisons that are no row's own, by name: the weight of each row's logarithm of perplexity."""
+
+
+def contrasts(records: Records, n_samples: int = N_SAMPLES) -> dict[str, dict[str, Any]]:
+    """The estimate of each of `CONTRASTS` whose rows were run, over the seeds that all have."""
+    found = {}
+    measure = MEASURES["ppl"]
+    prior = priors(records)["trained"].get("ppl")
+    for name, weights in CONTRASTS.items():
+        if weights.keys() <= records.keys():
+            common = sorted(set.intersection(*(set(records[row]) for row in weights)))
+            terms = [
+                (weight, [measure.sums(read_scores(records[row][seed])) for seed in common])
+                for row, weight in weights.items()
+            ]
+            found[name] = contrast(measure.metric_of_difference, terms, n_samples, prior)._asdict()
     return found
 
 
@@ -271,12 +335,37 @@ def result_records(records: Records) -> list[dict[str, Any]]:
             "split": "valid",
             "steps": record["steps"],
             "epochs": record.get("epochs"),
-            "commit": record["commit"],
             "train_loss": record["train_loss"],
-            "seconds": record["seconds_of_this_call"],
-            # Runs before 2026-11-27 have none of their own: they are the file's.
-            **{key: record[key] for key in ("hardware",) if key in record},
+            **_cost(record),
+            **_scores_on_test(record),
         }
         for name, seeds in records.items()
         for seed, record in seeds.items()
     ]
+
+
+def _cost(record: dict[str, Any]) -> dict[str, Any]:
+    """The seconds of all parts of a run, with the commit, hardware and versions of the last one.
+
+    Runs before 2026-11-28 stored the seconds of their last part alone, and before 2026-11-27 no
+    hardware either.
+    """
+    if "parts" not in record:
+        cost = {"commit": record["commit"], "seconds_of_last_part": record["seconds_of_this_call"]}
+        return cost | {key: record[key] for key in ("hardware",) if key in record}
+    parts = record["parts"]
+    return {
+        "commit": ", ".join(dict.fromkeys(part["commit"] for part in parts)),
+        "hardware": parts[-1]["hardware"],
+        "versions": parts[-1]["versions"],
+        "parts": len(parts),
+        "seconds": round(sum(part["seconds"] for part in parts), 1),
+        "cpu_seconds": round(sum(part["cpu_seconds"] for part in parts), 1),
+    }
+
+
+def _scores_on_test(record: dict[str, Any]) -> dict[str, float]:
+    if ON_TEST not in record["scores"]:
+        return {}
+    nll, bleu = (sums.sum(0) for sums in read_scores(record, ON_TEST))
+    return {"ppl on test": ppl_of_sums(nll), "bleu on test": bleu_of_sums(bleu)}

@@ -1,0 +1,132 @@
+"""A comparison's own noise is combined with that of all: Smyth's prior, by simulation and by hand,
+and what follows for intervals and sums of several rows."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from lab.experiments.significance import Prior, contrast, estimate, fit_prior, p_value
+from lab.experiments.table_3.miniature import CONTROLS, DECODINGS, VARIATIONS
+from lab.experiments.table_3.miniature_summary import priors, summarize
+
+
+def rows(*values):
+    """Sentences that are all alike, so that all noise is that of the seeds."""
+    return torch.tensor([[value, 1.0] for value in values for _ in range(2)], dtype=torch.float64)
+
+
+def mean(sums):
+    return float(sums[0] / sums[1])
+
+
+def drawn(n, prior, degrees, seed=0):
+    """True variances from the prior, and what `degrees` of freedom estimate of each."""
+    generator = np.random.default_rng(seed)
+    true = prior.degrees * prior.variance / generator.chisquare(prior.degrees, n)
+    return true, true * generator.chisquare(degrees, n) / degrees
+
+
+@pytest.mark.parametrize("prior", [Prior(4.0, 4.0), Prior(0.25, 12.0)])
+def test_the_prior_of_many_variances_is_found_again(prior):
+    _, variances = drawn(40_000, prior, 2)
+    found = fit_prior(variances.tolist(), [2] * len(variances))
+    assert found.variance == pytest.approx(prior.variance, rel=0.05)
+    assert found.degrees == pytest.approx(prior.degrees, rel=0.1)
+
+
+def test_variances_that_differ_by_chance_alone_are_one():
+    variances = np.random.default_rng(1).chisquare(2, 30) / 2
+    even = [statistics.fmean(variances)] * 30
+    assert fit_prior(even, [2] * 30).degrees == 60
+    assert fit_prior(even[:4], [2] * 4) is None
+
+
+def test_variance_and_degrees_are_those_worked_out_by_hand():
+    """(4 x 1 + 2 x 7) / 6 = 3, and a standard error of sqrt(3 / 3); t is 2.447 for six degrees."""
+    assert Prior(1.0, 4.0).moderated(7.0, 2) == (3.0, 6.0)
+    runs = [rows(x) for x in (5 - math.sqrt(7), 5.0, 5 + math.sqrt(7))]
+    found = estimate(mean, runs, [rows(0.0)] * 3, n_samples=2, prior=Prior(1.0, 4.0))
+    assert (found.seed_error, found.degrees) == (pytest.approx(1.0), 6.0)
+    assert found.high - found.mean == pytest.approx(2.447, abs=1e-3)
+    assert p_value(found, found.low) == pytest.approx(0.05, abs=1e-4)
+
+
+@pytest.mark.parametrize("degrees", [2, 5])
+def test_the_interval_holds_the_truth_in_95_percent_of_cases_of_unequal_noise(degrees):
+    """With one common variance, a row of twice the common noise was held in 78 percent (2 degrees
+    of freedom); here 95 percent of all rows are, and more than 84 of those with twice the noise."""
+    prior = Prior(1.0, 4.0)
+    true, variances = drawn(60_000, prior, degrees)
+    found = fit_prior(variances.tolist(), [degrees] * len(variances))
+    distance = np.abs(np.random.default_rng(2).normal(0, np.sqrt(true)))
+    total = found.degrees + degrees
+    moderated = (found.degrees * found.variance + degrees * variances) / total
+    assert found.moderated(variances[0], degrees) == pytest.approx((moderated[0], total))
+    held = distance < stats.t.isf(0.025, total) * np.sqrt(moderated)
+    assert 0.94 < held.mean() < 0.96
+    noisy = (true > 3.5) & (true < 4.5)
+    assert held[noisy].mean() > 0.84
+
+
+def test_the_noise_of_a_sum_of_rows_grows_with_its_weights_and_is_its_own():
+    """By hand, for 1, -1, -1 and 1: values 0.0, 1.0, 2.0 in three seeds, so a variance of 1; the
+    prior is doubled, since 4 / 2 = 2. Without degrees it is Student's t of three."""
+    moved, still = [rows(x) for x in (0.0, 1.0, 2.0)], [rows(0.0)] * 3
+    terms = [(1.0, moved), (-1.0, still), (-1.0, still), (1.0, still)]
+    alone = contrast(mean, terms, n_samples=2)
+    assert (alone.mean, alone.degrees) == (pytest.approx(1.0), 2)
+    assert alone.high - alone.mean == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    found = contrast(mean, terms, n_samples=2, prior=Prior(2.0, 2.0))
+    assert found.seed_error == pytest.approx(math.sqrt((2 * 4 + 2 * 1) / 4 / 3))
+    assert found.degrees == 4
+
+
+def test_a_difference_of_several_rows_is_paired_by_sentence():
+    """Sentences that are hard for all cancel: the interval of a row that is 0.1 above four others'
+    mean is a point."""
+    hard = torch.randn(50, generator=torch.Generator().manual_seed(3)).double()
+    one, other = (torch.stack([hard + x, torch.ones(50).double()], 1) for x in (0.1, 0.0))
+    found = contrast(mean, [(1.0, [one]), (-0.25, [other]), (-0.75, [other])], n_samples=50)
+    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+def run(name, seed, nats, better=0.0):
+    counts = [10, 10, 8, 7, 6, 5, 10, 9, 8, 7]
+
+    def scores(nats):
+        nll = [[nats * n, n] for n in (5, 9, 14, 24)]
+        return {"signature": "none", "nll": nll, "bleu_counts": [counts] * 4}
+
+    names = (*DECODINGS, *CONTROLS) if name == "base" else ()
+    found = {one: scores(nats) for one in ("", *names)} | {"averaged": scores(nats - better)}
+    curve = [[500, 3.0, nats + 1], [1000, 2.0, nats]]
+    record = {"id": name, "seed": seed, "steps": 1000, "train_loss": 1.0, "scores": found}
+    return record | {"curve": curve, "model": VARIATIONS[name].configs(seed)[0].to_dict()}
+
+
+def test_averages_have_the_noise_of_averages_and_curves_are_paired_by_seed():
+    """Each row's seeds lie `apart` from base's, those of the averages five times as far."""
+    ids = ("A1", "A3", "B1", "C1", "C4", "C6")
+    records = {"base": {seed: run("base", seed, 1.0 + seed) for seed in (1, 2, 3)}}
+    for i, name in enumerate(ids):
+        apart = 0.01 * (1 + i % 2)
+        records[name] = {
+            seed: run(name, seed, 1.1 + seed + apart * seed, -4 * apart * seed) for seed in (1, 2)
+        }
+    found = priors(records)
+    ratio = found["averaged"]["ppl"].variance / found["trained"]["ppl"].variance
+    assert ratio == pytest.approx(25)
+    base, first, *_ = summarize(records, n_samples=2)
+    assert "difference_curve" not in base
+    assert first["difference_curve"] == [[500, 0.115], [1000, 0.115]]
+    for part, group in ((first, "trained"), (first["averaged"], "averaged")):
+        difference = part["log_ppl_difference"]
+        variance, degrees = found[group]["ppl"].moderated(
+            statistics.variance(difference["seeds"]), 1
+        )
+        assert difference["seed_error"] == pytest.approx(math.sqrt(variance / 2))
+        assert difference["degrees"] == pytest.approx(degrees)
