@@ -170,6 +170,13 @@ def test_a_stage_goes_on_from_the_average_of_the_one_before(monkeypatch, tmp_pat
     assert called == [("average",), *scored]
     assert results[0]["stages"] == results[1]["stages"] and len(results[1]["stages"]) == 2
 
+    called.clear()
+    recipes.main(["long", "--runs", str(tmp_path / "again"), "--init", "whole"])
+    assert called == [("train", "whole"), *scored]
+    assert json.loads((tmp_path / "again/long-2-averaged/config.json").read_text())["corpus"] == (
+        "reverse"
+    )
+
 
 def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
     monkeypatch, tmp_path
