@@ -19,8 +19,8 @@ from annotated_transformer.text.augmentation import WORD
 from annotated_transformer.text.parallel_text import Pair, sample
 
 OWN = Path(__file__).with_name("own_pairs")
-TAKEN = 40_000  # pairs of the corpus: the stage is too short to read all of them
-RENAMED = 4_000  # pairs of the corpus that are added with other names
+TAKEN = 60_000  # pairs of the corpus: the stage is too short to read all of them
+RENAMED = 8_000  # pairs of the corpus that are added with other names
 TURNED = 0.04  # of all pairs, added with their sides exchanged
 
 

@@ -95,6 +95,11 @@ RECIPES = {
                 schedule="wsd", warmup_steps=1000, lr_factor=0.2, train_steps=20000,
                 precision="bf16", validate_every=2000, checkpoint_every=250,
                 keep_checkpoints=20), average=8),
+            Stage(_set(
+                augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
+                warmup_steps=100, lr_factor=0.04, decay_share=0.6, train_steps=2400,
+                precision="bf16", validate_every=4000, checkpoint_every=50,
+                keep_checkpoints=24), average=8, copies=40),
         ),
         export="book/model", scored="tatoeba-en-de",
         alphas=(0.6, 1.0, 1.4, 1.8),
