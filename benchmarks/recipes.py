@@ -19,6 +19,7 @@ from __future__ import annotations
 if not __package__:  # started by its path: go on as a module
     import started  # noqa: F401
 
+import hashlib
 import json
 import os
 import subprocess
@@ -97,7 +98,7 @@ RECIPES = {
                 keep_checkpoints=20), average=8),
             Stage(_set(
                 augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
-                warmup_steps=100, lr_factor=0.04, decay_share=0.6, train_steps=2400,
+                warmup_steps=100, lr_factor=0.04, decay_share=0.6, train_steps=1800,
                 precision="bf16", validate_every=4000, checkpoint_every=50,
                 keep_checkpoints=24), average=8, copies=40),
         ),
@@ -233,6 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         recipe = replace(recipe, corpus="reverse", stages=few, export="", scored="")
     stages: list[dict[str, Any]] = []
     averaged: Path | None = args.init
+    if args.init:  # before `export` puts the new model in its place
+        weights = (args.init / "model.safetensors").read_bytes()
+        begins_with = hashlib.sha256(weights).hexdigest()
     for number, stage in enumerate(recipe.stages, start=1):
         if args.init and number < len(recipe.stages):
             continue
@@ -277,9 +281,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "averaged": [stage.average for stage in recipe.stages],
         "stages": stages,
     }
+    if args.init:
+        record["begins_with"] = {"stages": len(recipe.stages) - 1, "sha256": begins_with}
+        # What the earlier stages measured is in the result file of the model that they left.
+        before = ROOT / "book" / "results" / f"{args.name}.json"
+        if before.exists():
+            earlier = json.loads(before.read_text(encoding="utf-8"))["records"][0]["stages"]
+            record["stages"] = earlier[: len(recipe.stages) - 1] + stages
     device = "cuda" if "cuda" in recipe.stages[0].train and not args.small else "cpu"
     if out := out_path(args, args.name):
         run = f"python benchmarks/recipes.py {args.name}" + " --small" * args.small
+        run += f" --init {args.init}" if args.init else ""
         of_run = stages[0]["commit"]  # perhaps older
         write_result(out, run, [record], device, commit=of_run)
     print(json.dumps(scores, indent=1))
