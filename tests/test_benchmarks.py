@@ -124,6 +124,14 @@ def test_a_name_is_what_training_does_not_know():
     assert visitors.names_of(pair, {"Tom"}) == ["Priya"]
 
 
+def test_names_are_counted_from_both_languages():
+    pairs = [("Priya met Tom.", "Priya traf Tom."), ("I saw Imre.", "Ich sah Imre.")]
+    kept = {"train": [("Tom", "Tom")], "names": pairs, "numbers": [], "to_substitute": []}
+    kept["numbers"] = kept["to_substitute"] = [("at 7", "um 7")]
+    rows = visitors.copying_rows(lambda lines: lines, kept, lambda lines: [lines[0], "I saw him."])
+    assert [*rows.values()][2:] == ["2 of 2 (100.0%)", "1 of 2 (50.0%)"]
+
+
 def test_a_file_of_cases_is_counted_by_kind(tmp_path, capsys):
     cases = [
         {"kind": "a", "source": "Hi.", "must": ["hallo"], "must_not": []},
@@ -169,6 +177,21 @@ def test_a_stage_goes_on_from_the_average_of_the_one_before(monkeypatch, tmp_pat
     recipes.main(["long", "--runs", str(tmp_path), "--score"])
     assert called == [("average",), *scored]
     assert results[0]["stages"] == results[1]["stages"] and len(results[1]["stages"]) == 2
+
+    called.clear()
+    before = tmp_path / "book" / "results"
+    before.mkdir(parents=True)
+    (before / "long.json").write_text('{"records": [{"stages": [1, 2]}]}')
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "model.safetensors").write_bytes(b"weights")
+    again = ["--runs", str(tmp_path / "again"), "--init", str(tmp_path / "whole")]
+    recipes.main(["long", *again])
+    assert results[2]["stages"] == [1, results[1]["stages"][1]]
+    assert results[2]["begins_with"]["stages"] == 1
+    assert called == [("train", "whole"), *scored]
+    assert json.loads((tmp_path / "again/long-2-averaged/config.json").read_text())["corpus"] == (
+        "reverse"
+    )
 
 
 def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
