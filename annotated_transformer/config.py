@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypedDict, cast
 
-from annotated_transformer.errors import require
+from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.settings import Settings
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
@@ -178,6 +178,13 @@ class ModelConfig(Settings):
             if (value := getattr(self, field.name)) != field.default
             and known.isdisjoint((field.name, f"{field.name}={value}"))
         ]
+
+    def require_known(self, supported: Iterable[str], to: str) -> None:
+        """Raise ConfigError for the first setting that is `beyond` what is supported."""
+        for name in self.beyond(supported):
+            paper = next(field.default for field in fields(self) if field.name == name)
+            advice = f"train with {name}={paper}"
+            raise ConfigError(f"{to} knows no {name}={getattr(self, name)}: {advice}")
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with some settings changed.

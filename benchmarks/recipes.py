@@ -5,6 +5,9 @@ and a JSON file with everything measured.
     python benchmarks/recipes.py visitors           run one; a run that was interrupted goes on
                                                     where it stopped
     python benchmarks/recipes.py visitors --score   only score and record a run that is finished
+    python benchmarks/recipes.py visitors --init DIRECTORY
+                                                    only the last stage, from the model that the
+                                                    stages before it left
 
 Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
 book/results/NAME.json. Every step is the command line of the package, so what is timed and scored
@@ -16,6 +19,7 @@ from __future__ import annotations
 if not __package__:  # started by its path: go on as a module
     import started  # noqa: F401
 
+import hashlib
 import json
 import os
 import subprocess
@@ -26,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import own_text
 from benchmarks.timing import out_path
 from lab.experiments.result_file import commit, write_result
 from tools.arguments import parser_of, run_main
@@ -35,10 +40,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 class Stage(NamedTuple):
     """Arguments of `annotated-transformer train`,
-    and how many of its last checkpoints are averaged."""
+    how many of its last checkpoints are averaged,
+    and, in a stage that reads the pairs of `own_pairs` too, how often each of them is there."""
 
     train: tuple[str, ...]
     average: int
+    copies: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,8 @@ RECIPES = {
         "into such as people type: numbers, names, capitals, marks, slips of the pen. Glorot's "
         "initial values, a third more than the paper's peak rate, products in bfloat16 on a CPU. "
         "The second stage learns German to English as well, the third goes on with joined pairs, "
-        "and its rate falls at the end.",
+        "and its rate falls at the end. The fourth adds sentences that were written for it: the "
+        "words of the field, greetings, letters, and German names.",
         "tatoeba-all-en-de",
         (
             Stage(("--vocab-size", "4800", *_set(
@@ -88,6 +96,11 @@ RECIPES = {
                 schedule="wsd", warmup_steps=1000, lr_factor=0.2, train_steps=20000,
                 precision="bf16", validate_every=2000, checkpoint_every=250,
                 keep_checkpoints=20), average=8),
+            Stage(_set(
+                augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
+                warmup_steps=100, lr_factor=0.04, decay_share=0.6, train_steps=1800,
+                precision="bf16", validate_every=4000, checkpoint_every=50,
+                keep_checkpoints=24), average=8, copies=40),
         ),
         export="book/model", scored="tatoeba-en-de",
         alphas=(0.6, 1.0, 1.4, 1.8),
@@ -142,6 +155,14 @@ def train(
     ):
         with (run / name).open("a") as file:
             file.write(f"{seconds:.0f}\n")
+
+
+def name_corpus(directory: Path, corpus: str) -> None:
+    """Say in a checkpoint what corpus it learned, where the run has read it from files."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    text = json.dumps({**config, "corpus": corpus}, indent=2, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def cpu_seconds() -> float:
@@ -202,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
     )
     parser.add_argument("--score", action="store_true", help="do not train, only score and record")
+    parser.add_argument("--init", type=Path, help="a model from which only the last stage goes on")
     args = parser.parse_args(arguments)
     if not args.name:
         print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
@@ -211,14 +233,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         few = tuple(Stage((*stage.train, *SMALL), average=2) for stage in recipe.stages)
         recipe = replace(recipe, corpus="reverse", stages=few, export="", scored="")
     stages: list[dict[str, Any]] = []
-    averaged: Path | None = None
+    averaged: Path | None = args.init
+    if args.init:  # before `export` puts the new model in its place
+        weights = (args.init / "model.safetensors").read_bytes()
+        begins_with = hashlib.sha256(weights).hexdigest()
     for number, stage in enumerate(recipe.stages, start=1):
+        if args.init and number < len(recipe.stages):
+            continue
         name = f"{args.name}-{number}"
         run = args.runs / name
         if not args.score:
-            train(("--corpus", recipe.corpus), run, stage.train, averaged)
+            data: tuple[str, ...] = ("--corpus", recipe.corpus)
+            if stage.copies is not None:
+                data = own_text.write_files(recipe.corpus, stage.copies, args.runs / f"{name}-text")
+            train(data, run, stage.train, averaged)
         averaged = args.runs / f"{name}-averaged"
         command("average", str(run), "--last", str(stage.average), "--out", str(averaged))
+        name_corpus(averaged, recipe.corpus)
         stages.append(described(run))
     if recipe.export:
         notes = (
@@ -250,9 +281,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "averaged": [stage.average for stage in recipe.stages],
         "stages": stages,
     }
+    if args.init:
+        record["begins_with"] = {"stages": len(recipe.stages) - 1, "sha256": begins_with}
+        # What the earlier stages measured is in the result file of the model that they left.
+        before = ROOT / "book" / "results" / f"{args.name}.json"
+        if before.exists():
+            earlier = json.loads(before.read_text(encoding="utf-8"))["records"][0]["stages"]
+            record["stages"] = earlier[: len(recipe.stages) - 1] + stages
     device = "cuda" if "cuda" in recipe.stages[0].train and not args.small else "cpu"
     if out := out_path(args, args.name):
         run = f"python benchmarks/recipes.py {args.name}" + " --small" * args.small
+        run += f" --init {args.init}" if args.init else ""
         of_run = stages[0]["commit"]  # perhaps older
         write_result(out, run, [record], device, commit=of_run)
     print(json.dumps(scores, indent=1))

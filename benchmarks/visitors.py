@@ -2,15 +2,15 @@
 
     python benchmarks/visitors.py book/model
     python benchmarks/visitors.py book/model --sentences visitors.jsonl    a file of cases, too
-    python benchmarks/visitors.py book/model --back runs/back              another model for German
-                                                                           to English
-    python benchmarks/visitors.py book/model --model-alone                 as the paper searches
+    python benchmarks/visitors.py book/model --json                        one JSON object
+    python benchmarks/visitors.py book/model --model-alone                 without the page's rules
 
-A row each, and one JSON object with --json: BLEU and brevity penalty on the test split, in both
-directions where the model has learned both; the same in capitals; numbers and names of the pairs
-that `corpus.set_aside` kept out of training. A number is right where it stands in the translation,
-in digits or as a German word. A case is {"kind", "source", "must", "must_not"}, with regular
-expressions that a right translation must hold, and must not.
+A row each: BLEU and brevity penalty on the test split, in both directions where the model has
+learned both; the same in capitals; numbers, and names from either language, of the pairs that
+`corpus.set_aside` kept out of training. With --model-alone the search is the paper's; without it,
+lines are read, and searched again where a number or a name is lost, as the page does. A number is
+right where it stands in the translation, in digits or as a German word. A case is {"kind", "source",
+"must", "must_not"}, with regular expressions that a right translation must hold, and must not.
 """
 
 from __future__ import annotations
@@ -106,8 +106,10 @@ def share(right: Sequence[bool]) -> str:
     return f"{sum(right)} of {len(right)} ({sum(right) / len(right):.1%})"
 
 
-def copying_rows(translate: Translate, kept: dict[str, list[Pair]]) -> dict[str, Any]:
-    """Numbers and names of the pairs that were set aside."""
+def copying_rows(
+    translate: Translate, kept: dict[str, list[Pair]], back: Translate | None = None
+) -> dict[str, Any]:
+    """Numbers and names of the pairs that were set aside; names from German with `back`."""
     rows: dict[str, Any] = {}
     known = {word for pair in kept["train"] for side in pair for word in WORD.findall(side)}
     for label, pairs in (
@@ -116,13 +118,15 @@ def copying_rows(translate: Translate, kept: dict[str, list[Pair]]) -> dict[str,
     ):
         sources = [source for source, _ in pairs]
         rows[label] = share(list(map(has_numbers, sources, translate(sources))))
-    outputs = translate([source for source, _ in kept["names"]])
-    rows["names that training never saw"] = share(
-        [
-            all(name in output for name in names_of(pair, known))
-            for pair, output in zip(kept["names"], outputs, strict=True)
-        ]
-    )
+    for label, search, side in (("English", translate, 0), ("German", back, 1)):
+        if search:
+            outputs = search([pair[side] for pair in kept["names"]])
+            rows[f"names that training never saw, from {label}"] = share(
+                [
+                    all(name in output for name in names_of(pair, known))
+                    for pair, output in zip(kept["names"], outputs, strict=True)
+                ]
+            )
     return rows
 
 
@@ -148,8 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--sentences", type=Path, help="cases, one JSON object a line")
-    parser.add_argument("--back", type=Path, help="the model of the other direction")
-    parser.add_argument("--model-alone", action="store_true", help="without the rules of the page")
+    parser.add_argument("--model-alone", action="store_true", help="without the page's rules")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
@@ -159,15 +162,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     test = corpus.load("tatoeba-en-de", "test", args.data_dir)
     rows = bleu_rows(translate, test, "English to German")
     backwards = [(target, source) for source, target in test]
-    if args.back:
-        back = Translator.from_checkpoint(args.back)
-        rows |= bleu_rows(rules(back).translate, backwards, "German to English")
-    elif BACK in translator.tokenizer.pieces(range(translator.tokenizer.vocab_size)):
-        turned: Translate = partial(rules(translator).translate, back=True)
+    turned: Translate | None = None
+    if BACK in translator.tokenizer.pieces(range(translator.tokenizer.vocab_size)):
+        turned = partial(rules(translator).translate, back=True)
         rows |= bleu_rows(turned, backwards, "German to English")
     parts = (corpus.load(name, "train", args.data_dir) for name in PARTS)
     kept_aside = corpus.set_aside(list(dict.fromkeys(chain.from_iterable(parts))))
-    rows |= copying_rows(translate, kept_aside)
+    rows |= copying_rows(translate, kept_aside, turned)
     if args.sentences:
         rows |= case_rows(translate, args.sentences)
     if args.json:

@@ -254,8 +254,7 @@ for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO",
 
 # %% tags=["nbval-ignore-output"]
 def share_copied(words, sentence):
-    lines = translator.translate([sentence.format(word) for word in words],
-                                 by_score=True)
+    lines = translator.translate([sentence.format(word) for word in words])
     return sum(map(str.__contains__, lines, words)) / len(words)
 draw, copied = random.Random(0), {}
 syllables = ["ka", "lo", "mi", "ran", "tes", "vu", "dor", "pel", "sha", "qui",

@@ -108,6 +108,14 @@ def test_a_name_is_what_training_does_not_know():
     assert visitors.names_of(pair, {"Tom"}) == ["Priya"]
 
 
+def test_names_are_counted_from_both_languages():
+    pairs = [("Priya met Tom.", "Priya traf Tom."), ("I saw Imre.", "Ich sah Imre.")]
+    kept = {"train": [("Tom", "Tom")], "names": pairs, "numbers": [], "to_substitute": []}
+    kept["numbers"] = kept["to_substitute"] = [("at 7", "um 7")]
+    rows = visitors.copying_rows(lambda lines: lines, kept, lambda lines: [lines[0], "I saw him."])
+    assert [*rows.values()][2:] == ["2 of 2 (100.0%)", "1 of 2 (50.0%)"]
+
+
 def test_a_file_of_cases_is_counted_by_kind(tmp_path, capsys):
     cases = [
         {"kind": "a", "source": "Hi.", "must": ["hallo"], "must_not": []},

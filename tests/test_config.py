@@ -20,7 +20,7 @@ def test_defaults_are_the_papers():
     adam = dict(beta1=0.9, beta2=0.98, adam_eps=1e-9, warmup_steps=4000, lr_factor=1.0)
     others = dict(eps_ls=0.1, max_tokens=25_000, train_steps=100_000, keep_checkpoints=5)
     assert TrainConfig() == TrainConfig(**adam, **others)
-    search = dict(beam_size=4, alpha=0.6, n_best=1, max_extra=50, back=False, by_score=False)
+    search = dict(beam_size=4, alpha=0.6, n_best=1, max_extra=50, back=False)
     assert DecodeConfig() == DecodeConfig(**search)
 
 

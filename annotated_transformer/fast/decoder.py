@@ -11,13 +11,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import require
 from annotated_transformer.fast.int8 import Int8Embedding
 from annotated_transformer.fast.linear import LinearFunctions, linear_function
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask
 from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 from annotated_transformer.model.transformer import Transformer
+
+KNOWN = (
+    "norm", "positions=learned", "positions=concatenated", "positions=none", "activation", "bias",
+    "scaled_attention", "rms_norm", "final_norm", "output_bias", "zero_start", "first_position",
+    "attention_dropout", "ffn_dropout",
+)  # fmt: skip
+"""What a `FastDecoder` computes besides the paper's model (`ModelConfig.beyond`)."""
 
 
 def search_model_for(
@@ -30,17 +36,11 @@ def search_model_for(
     `FastDecoder` on a GPU, else float32.
     """
     is_int8 = isinstance(model.embedding, Int8Embedding)
-    if unknown_options(model.config) and not is_int8 and dtype in (None, torch.float32):
+    if model.config.beyond(KNOWN) and not is_int8 and dtype in (None, torch.float32):
         return model
     on_gpu = model.embedding.weight.device.type == "cuda"
     default = torch.float16 if on_gpu else None
     return FastDecoder(model, keep_float16_copy, dtype or default)
-
-
-def unknown_options(config: ModelConfig) -> list[str]:
-    """The options of the model that a `FastDecoder` does not know."""
-    rotary = ["positions"] if config.positions == "rotary" else []
-    return rotary + (["qk_norm"] if config.qk_norm else [])
 
 
 class FastDecoder:
@@ -68,7 +68,7 @@ class FastDecoder:
     def __init__(
         self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
-        unknown = ", ".join(unknown_options(model.config))
+        unknown = ", ".join(model.config.beyond(KNOWN))
         rule = "search with the model itself, in float32"
         require(not unknown, f"FastDecoder does not know this model's {unknown}: {rule}")
         is_int8 = isinstance(model.embedding, Int8Embedding)

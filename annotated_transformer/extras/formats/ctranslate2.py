@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 N_POSITIONS = 2048
 """Rows of the table for positions that have no end."""
 FILES = "model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", *MARIAN_FILES
+KNOWN = (
+    "norm", "positions", "activation", "bias", "scaled_attention", "rms_norm", "final_norm",
+    "output_bias", "zero_start", "first_position", "attention_dropout", "ffn_dropout",
+)  # fmt: skip
+"""What CTranslate2 computes besides the paper's model (`ModelConfig.beyond`)."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 PATIENCE = 2
 """So many times beam_size hypotheses must end. With 1 it sometimes stops sooner than our search."""
@@ -72,7 +77,7 @@ def _specification(model: Transformer, pieces: list[str]) -> Any:
     specs = library().specs
     c = model.config
     cannot = "CTranslate2 has no"
-    require(not c.qk_norm, f"{cannot} norm of each head's queries: train with qk_norm=false")
+    c.require_known(KNOWN, "CTranslate2")
     sizes = f"got {c.d_k} and {c.d_v}"
     require(c.d_k == c.d_v, f"{cannot} values of another width than keys: d_k must be d_v, {sizes}")
     settings = {

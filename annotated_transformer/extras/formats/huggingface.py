@@ -94,15 +94,20 @@ def require_place(out: Path, names: Iterable[str]) -> None:
     require_room(out, names)
 
 
+KNOWN = (
+    "norm", "positions=learned", "positions=concatenated", "positions=none", "activation=gelu",
+    "activation=silu", "bias", "scaled_attention", "final_norm", "output_bias", "zero_start",
+    "first_position", "attention_dropout", "ffn_dropout",
+)  # fmt: skip
+"""What Marian and mBART compute besides the paper's model (`ModelConfig.beyond`)."""
+
+
 def require_home(config: ModelConfig) -> None:
     """Raise ConfigError, with what would have to change, for what neither class computes."""
+    config.require_known(KNOWN, "Hugging Face")
     factor = math.log2(config.d_k or 1) / 2  # of sqrt(d_k), which goes into W_Q
     has_table = config.norm == "pre"
     for holds, rule in (
-        (config.positions != "rotary", "positions=rotary: train with sinusoidal ones"),
-        (not config.rms_norm, "rms_norm: train with LayerNorm"),
-        (not config.qk_norm, "qk_norm: train without it"),
-        (config.activation != "swiglu", "activation=swiglu: train with relu, gelu or silu"),
         (not config.final_norm or has_table, "final_norm after norm=post: train without it"),
         (
             has_table or (config.positions == "sinusoidal" and not config.first_position),

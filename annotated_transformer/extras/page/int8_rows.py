@@ -91,6 +91,14 @@ def with_int8_rows(model: Transformer) -> Transformer:
     return model
 
 
+KNOWN = (
+    "norm", "positions=learned", "positions=concatenated", "positions=none", "activation=gelu",
+    "activation=silu", "bias", "scaled_attention", "final_norm", "output_bias", "zero_start",
+    "first_position", "attention_dropout", "ffn_dropout",
+)  # fmt: skip
+"""What the engine of a page computes besides the paper's model (`ModelConfig.beyond`)."""
+
+
 def rounded_tensors(model: Transformer) -> dict[str, Tensor]:
     """What a page needs of a model, by the names of its checkpoint.
 
@@ -98,12 +106,7 @@ def rounded_tensors(model: Transformer) -> dict[str, Tensor]:
     float32. Raises ConfigError for a matrix whose sums might overflow, and for parts of a model
     that came after the paper.
     """
-    config = model.config
-    later = config.rms_norm or config.qk_norm or config.positions == "rotary"
-    require(
-        not later and config.activation != "swiglu",
-        "a page knows no RMSNorm, rotary positions, SwiGLU or qk_norm, which this model has",
-    )
+    model.config.require_known(KNOWN, "a page")
     matrices = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     tensors: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():

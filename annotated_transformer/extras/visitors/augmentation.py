@@ -10,30 +10,59 @@ from __future__ import annotations
 
 import random
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from annotated_transformer.data.corpus import DIGITS, MIN_WORD, WORD, names_in, same_numbers
 from annotated_transformer.data.parallel_text import Pair
 
+BEFORE = re.compile(r"\b([^\W\d_]+)\.? (?=([^\W\d_]+))")  # a word, and the one after it
 CHANCES = {
     "number_for_words": 0.3,
     "numbers": 0.8,
     "names": 0.4,
+    "surnames": 0.5,
     "joined": 0.08,
     "marks": 0.05,
     "capitals": 0.05,
     "small_letters": 0.1,
+    "initials": 0.05,
     "no_full_stop": 0.1,
     "slips": 0.06,
-    "words": 0.03,
     "number_copies": 5.0,
 }
-"""How often each rule changes a pair to which it applies, by the name of its method. Of `words`,
-single words with their translations, and of `number_copies`, more pairs with numbers, it is how
-many are added: as a share of all pairs, and for each pair with a number."""
+"""How often each rule changes a pair to which it applies, by the name of its method. Of
+`number_copies`, more pairs with numbers, it is how many are added for each pair with a number."""
 ROUND_BOTH = (('"', '"'), ("'", "'"), ("(", ")"), ("[", "]"))
 ENDS = ("com", "org", "net", "info")
+
+
+def replace_word(text: str, word: str, new: str) -> str:
+    r"""The text with `new` wherever `WORD` finds the word; `\b` finds no "two" in "two_dogs"."""
+    return WORD.sub(lambda match: new if match[0] == word else match[0], text)
+
+
+def titles_in(pairs: Iterable[Pair], names: Mapping[str, int], least: int = 3) -> list[Pair]:
+    """What stands before a name in either language and is always written with a capital: Mr, Herr.
+
+    Other words than each other, or they would be first names.
+    """
+    small: set[str] = set()
+    counts: Counter[Pair] = Counter()
+    for pair in pairs:
+        small.update(word for side in pair for word in WORD.findall(side) if word[0].islower())
+        before = [{name: word for word, name in BEFORE.findall(side)} for side in pair]
+        counts.update(
+            (word, before[1][name])
+            for name, word in before[0].items()
+            if name in names and name in before[1]
+        )
+    return sorted(
+        (x, y)
+        for (x, y), n in counts.items()
+        if n >= least and x != y and small.isdisjoint((x.lower(), y.lower()))
+    )
 
 
 def word_pairs(pairs: Iterable[Pair], least: float = 0.4) -> list[Pair]:
@@ -89,8 +118,18 @@ class Augmentation:
         self.chances = chances
         self.known_names = names_in(pairs)
         self.list_of_names = sorted(self.known_names)
-        self.word_pairs = word_pairs(pairs)
-        self.number_words = number_words(pairs, self.word_pairs)
+        self.number_words = number_words(pairs, word_pairs(pairs))
+        self.titles = titles_in(pairs, self.known_names)
+        self.capitalised = sorted(
+            {word for pair in pairs for s in pair for word in WORD.findall(s)[1:] if word.istitle()}
+        )
+        marked = Counter(c for pair in pairs for side in pair for c in side if not c.isascii())
+        self.marked: dict[str, list[str]] = defaultdict(list)
+        """Letters with a mark that are frequent in the pairs, by the plain one: ä for a."""
+        for letter, n in sorted(marked.items()):
+            if letter.islower() and n * 1000 >= len(pairs):
+                plain = unicodedata.normalize("NFD", letter).casefold()[0]
+                self.marked[plain].append(letter)
         self.with_numbers = [pair for pair in pairs if same_numbers(pair)]
         self.letters: dict[str, list[str]] = defaultdict(list)
         """What follows two letters of a name; "" is its end."""
@@ -107,7 +146,7 @@ class Augmentation:
         rules = [
             (rate, getattr(self, name))
             for name, rate in self.chances.items()
-            if name not in ("words", "number_copies")
+            if name != "number_copies"
         ]
         changed: list[Pair] = []
         for pair in chosen:
@@ -115,10 +154,6 @@ class Augmentation:
                 if chance() < rate:
                     pair = rule(*pair)
             changed.append(pair)
-        n_words = round(self.chances.get("words", 0) * len(self.pairs)) if self.word_pairs else 0
-        for word, other in self.random.choices(self.word_pairs or [("", "")], k=n_words):
-            ending = self.random.choice(("", "", "", ".", "!", "?"))
-            changed.append((word + ending, other + ending))
         return changed
 
     def by(self, rule: str, pairs: Iterable[Pair]) -> list[Pair]:
@@ -133,7 +168,7 @@ class Augmentation:
             other = self.number_words[word]
             if source.count(word) == target.count(other) == 1:
                 number = self.number("", True)
-                x, y = re.sub(rf"\b{word}\b", number, x), re.sub(rf"\b{other}\b", number, y)
+                x, y = replace_word(x, word, number), replace_word(y, other, number)
         return x, y
 
     def numbers(self, x: str, y: str) -> Pair:
@@ -161,7 +196,11 @@ class Augmentation:
         name = ""
         while letter := self.random.choice(self.letters[name[-2:]]):
             name += letter
-        return name[:12]
+        name = name[:12]
+        i = self.random.randrange(len(name))
+        if self.random.random() < 0.25 and (marked := self.marked.get(name[i])):
+            name = name[:i] + self.random.choice(marked) + name[i + 1 :]
+        return name
 
     def rare(self) -> str:
         """What is to be copied: a name or two, an acronym, a code, an address."""
@@ -194,7 +233,17 @@ class Augmentation:
         for name in sorted(self.known_names.keys() & source):
             if source.count(name) == target.count(name):
                 other = self.rare()
-                x, y = (re.sub(rf"\b{name}\b", other, side) for side in (x, y))
+                x, y = (replace_word(side, name, other) for side in (x, y))
+        return x, y
+
+    def surnames(self, x: str, y: str) -> Pair:
+        """After a title, any word with a capital: a name may be a word that has a translation."""
+        names = [dict(BEFORE.findall(side)) for side in (x, y)]
+        for title, other in self.titles:
+            name = names[0].get(title, "")
+            if name[:1].isupper() and name == names[1].get(other):
+                new = self.random.choice(self.capitalised)
+                x, y = (replace_word(side, name, new) for side in (x, y))
         return x, y
 
     def joined(self, x: str, y: str) -> Pair:
@@ -231,6 +280,12 @@ class Augmentation:
         start, rest = x[:1], x[1:]
         forms = start.lower() + rest, x.lower(), start.upper() + rest.lower()
         return self.random.choice(forms), y
+
+    def initials(self, x: str, y: str) -> Pair:
+        """A word of the source with a capital at its beginning, or all of them as in a title."""
+        words = WORD.findall(x) or [""]
+        chosen = set(words) if self.random.random() < 0.5 else {self.random.choice(words)}
+        return WORD.sub(lambda w: w[0][0].upper() + w[0][1:] if w[0] in chosen else w[0], x), y
 
     def no_full_stop(self, x: str, y: str) -> Pair:
         """The source without the mark at its end, or with a space before it."""

@@ -54,7 +54,6 @@ def test_mean_and_lost_words_are_pythons(page):
         assert means == pytest.approx([one.mean_p for one in theirs])
         assert [tuple(one["lost"]) for one in ours["hypotheses"]] == [one.lost for one in theirs]
     assert [bool(one[0].lost) for one in expected].count(True) >= 2
-    assert expected != translator.n_best(TEXTS, n_best=2, by_score=True)
 
 
 def test_lost_words_are_pythons_on_pairs_that_do_not_belong_together(page):
