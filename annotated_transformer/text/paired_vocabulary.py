@@ -22,7 +22,6 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError, needs_extra, require
 from annotated_transformer.text.vocabulary_file import MAX_PIECES
 
-log = logging.getLogger(__name__)
 MARIAN = {"source", "target"}
 """What Marian's has beside its pieces."""
 MARIAN_FILES = "source.spm", "target.spm", "vocab.json"
@@ -126,7 +125,9 @@ class PairedVocabulary:
         code = text[:end] if end > 2 else ""
         is_known = code in self._ids
         if code and not is_known and isinstance(splitter, _SentencePiece):  # fairseq has no codes
-            log.warning("the model knows no language %.40s: it is read as an unknown word", code)
+            logging.getLogger(__name__).warning(
+                "the model knows no language %.40s: it is read as an unknown word", code
+            )
             is_known = True
         pieces = [code, *splitter.split(text[end:])] if is_known else splitter.split(text)
         return [self.piece_to_id(piece) for piece in pieces]

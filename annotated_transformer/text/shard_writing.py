@@ -60,10 +60,10 @@ def encode(
     require(pairs_per_shard >= 1, f"pairs_per_shard must be at least 1, got {pairs_per_shard}")
     directory = Path(directory)
     made_from = corpus, split, revision, tokenizer.sha256, tokenizer.vocab_size, pairs_per_shard
-    manifest = Manifest(shards.FORMAT, False, *made_from, shards=[])
+    manifest = Manifest(shards.SHARD_FORMAT, False, *made_from, shards=[])
     before = _shards_of_a_killed_run(directory, manifest)
     if not before:
-        path = directory / shards.TOKENIZER
+        path = directory / shards.TOKENIZER_FILE
         is_ours = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == tokenizer.model_bytes
         require(is_ours, f"{path} is another vocabulary, but there are no shards: {ADVICE}")
         write_bytes(path, tokenizer.model_bytes)

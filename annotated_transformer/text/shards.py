@@ -36,9 +36,9 @@ from annotated_transformer.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from annotated_transformer.text.batching import TokenPair
 
-FORMAT = 1
+SHARD_FORMAT = 1
 MANIFEST = "shards.json"
-TOKENIZER = "tokenizer.model"
+TOKENIZER_FILE = "tokenizer.model"
 MAX_SENTENCE_TOKENS = 2**16 - 1
 """The most tokens of a sentence that a shard keeps; training has a limit of its own."""
 MAX_MANIFEST_BYTES = 2**26  # 100,000 shards
@@ -96,7 +96,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
         found = Manifest.from_dict(json.loads(content.decode("utf-8")))
-        require(found.format == FORMAT, f"format must be {FORMAT}, got {found.format}")
+        require(found.format == SHARD_FORMAT, f"format must be {SHARD_FORMAT}, got {found.format}")
         entries = [ShardEntry.from_dict(entry) for entry in found.shards]
         least = min((min(e.pairs, e.source_tokens, e.target_tokens) for e in entries), default=0)
         require(least >= 0, f"a shard's counts must not be negative, got {least}")
@@ -219,7 +219,7 @@ class Shards:
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the ids. Raises ConfigError if the file holds another."""
-        path = self.directory / TOKENIZER
+        path = self.directory / TOKENIZER_FILE
         tokenizer = Tokenizer.load(path)
         is_ours = self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size
         require(is_ours, f"{path} is not the vocabulary of these shards")
