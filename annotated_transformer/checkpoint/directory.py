@@ -170,8 +170,8 @@ def trained_weights(
 
 def step_checkpoints(directory: str | Path) -> list[Path]:
     """The saved weights of a run, oldest first, without files that a user has named."""
-    found = (Path(directory) / "checkpoints").glob("step-*.safetensors")
-    return sorted(path for path in found if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
+    files_of_steps = (Path(directory) / "checkpoints").glob("step-*.safetensors")
+    return sorted(path for path in files_of_steps if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
 
 
 def state_files(directory: str | Path) -> list[Path]:

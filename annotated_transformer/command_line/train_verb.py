@@ -261,9 +261,9 @@ def training_tokenizer(
         return Tokenizer.load(Path(args.init or args.out) / "tokenizer.model")
     if not isinstance(pairs, list):
         return pairs.tokenizer()
-    some = sample(pairs)
-    say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
-    sentences = (sentence for pair in some for sentence in pair)
+    sampled = sample(pairs)
+    say(f"learning a vocabulary of {config.vocab_size:,} from {len(sampled):,} training pairs")
+    sentences = (sentence for pair in sampled for sentence in pair)
     return Tokenizer.train(
         sentences,
         config.vocab_size,

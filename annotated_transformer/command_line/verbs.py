@@ -89,11 +89,11 @@ def run_translate(args: Namespace) -> None:
         name = "standard input" if args.input == "-" else args.input
         sentences = UntilError(decoded_lines(source, name, strict=False))
         stream = translator.n_best_stream(sentences, window, search)
-        for number, found in enumerate(stream, 1):
+        for number, translations in enumerate(stream, 1):
             if search.n_best == 1:
-                lines = [f"{found[0].text}\n"]
+                lines = [f"{translations[0].text}\n"]
             else:
-                lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in found]
+                lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in translations]
             # Opened now that there is a line to write: a refused input costs no old output.
             target = target or files.enter_context(open(args.output, "wb"))
             target.write("".join(lines).encode())
@@ -151,7 +151,7 @@ def run_evaluate(args: Namespace) -> None:
         lines = pairs = _split(args, "give --corpus NAME, or --source and --reference")
     translator = _translator(args)
     if search.back:
-        lines, pairs = ([(y, x) for x, y in some] for some in (lines, pairs))
+        lines, pairs = ([(y, x) for x, y in rows] for rows in (lines, pairs))
     config = translator.model.config
     _, encoded = evaluation.scorable(config, translator.tokenizer, pairs, search.back)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")

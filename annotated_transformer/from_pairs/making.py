@@ -63,9 +63,9 @@ def make(
     name = Path(pairs_file).name
     pairs = read_pairs(pairs_file)
     splits = split_by_group(pairs, n_held_out(len(pairs)))
-    for split, some in splits.items():
+    for split, pairs_of_split in splits.items():
         message = f"{pairs_file} has no pair left for {split}: its sentences are too alike"
-        require(bool(some), message)
+        require(bool(pairs_of_split), message)
     plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
     if not (out / "scores.json").exists():
         _train_and_average(out, plan, splits, name, progress)
@@ -80,11 +80,11 @@ def make(
             fewer.parent, plan, splits | {"train": splits["train"][::2]}, name, progress
         )
         sources, references = map(list, zip(*splits["test"], strict=True))
-        said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
-        _write_json(fewer, evaluation.bleu(said, references)._asdict())
+        translations = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
+        _write_json(fewer, evaluation.bleu(translations, references)._asdict())
     if fewer.exists():
         scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
-    sizes = {split: len(some) for split, some in splits.items()}
+    sizes = {split: len(pairs_of_split) for split, pairs_of_split in splits.items()}
     try:
         text = report_page(name, sizes, plan.to_dict(), read_log(out / "run"), scores, seconds / 60)
     except KeyError as error:
@@ -146,9 +146,9 @@ def _test_scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dic
     translator = Translator.from_checkpoint(model)
     references = [target for _, target in pairs]
     translations = translator.translate([source for source, _ in pairs])
-    found = evaluation.scores(translations, references)
+    scores = evaluation.scores(translations, references)
     return {
-        "scores": {name: score._asdict() for name, score in found.items()},
+        "scores": {name: score._asdict() for name, score in scores.items()},
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
         "vocab_size": translator.tokenizer.vocab_size,
         "translations": [(*pair, text) for pair, text in zip(pairs, translations, strict=True)],

@@ -98,9 +98,9 @@ class PairedVocabulary:
     @cached_property
     def target(self) -> Self:
         """The same vocabulary, which splits a text as one in the target's language."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), _side=1)
-        return other
+        target = object.__new__(type(self))
+        vars(target).update(vars(self), _side=1)
+        return target
 
     def get_piece_size(self) -> int:
         return len(self._pieces)
@@ -133,8 +133,8 @@ class PairedVocabulary:
         return [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
-        shown = [i for i in ids if not self.is_control(i)]
-        pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in shown]
+        text_ids = [i for i in ids if not self.is_control(i)]
+        pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in text_ids]
         return self._splitters[1].join(pieces)
 
 

@@ -77,12 +77,12 @@ def encode(
             shard = islice(rest, pairs_per_shard)
             n_pairs = 0
             encoded = []
-            while some := list(islice(shard, PAIRS_AT_ONCE)):
-                text.add(some)
-                n_pairs += len(some)
+            while block := list(islice(shard, PAIRS_AT_ONCE)):
+                text.add(block)
+                n_pairs += len(block)
                 if not is_kept:
-                    encoded.append(encode_some(tokenizer, some, manifest.id_type, threads))
-                bar.update(len(some))
+                    encoded.append(encode_some(tokenizer, block, manifest.id_type, threads))
+                bar.update(len(block))
             if n_pairs == 0:
                 break
             is_same = known is None or known.pairs_sha256 == text.hexdigest()

@@ -58,8 +58,8 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     All processes of a run must call this; rank 0 writes.
     """
     saved = f"step {run.saved_steps} is saved, and --resume goes on from there"
-    left = f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
-    with naming_lack_of_memory(lambda: f"while step {run.steps} was saved in {out}: {left}"):
+    remedy = f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
+    with naming_lack_of_memory(lambda: f"while step {run.steps} was saved in {out}: {remedy}"):
         tensors = _state_tensors(run)
         if run.processes.is_first:
             _write_files(run, out, to_average, tensors)
