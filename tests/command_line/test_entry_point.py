@@ -731,6 +731,7 @@ def test_what_stops_a_verb_has_a_status(capsys, monkeypatch, error, status, line
     def fail(args):
         raise error
 
+    fail.__name__ = "run_variations"
     monkeypatch.setattr(commands, "run_variations", fail)
     if status is None:
         with pytest.raises(KeyError):
