@@ -22,7 +22,6 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.data.vocabulary_file import MAX_PIECES
 from annotated_transformer.errors import ConfigError, needs_extra, require
 
-log = logging.getLogger(__name__)
 MARIAN = {"source", "target"}
 """What Marian's has beside its pieces."""
 MARIAN_FILES = "source.spm", "target.spm", "vocab.json"
@@ -99,9 +98,9 @@ class PairedVocabulary:
     @cached_property
     def target(self) -> Self:
         """The same vocabulary, which splits a text as one in the target's language."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), _side=1)
-        return other
+        target = object.__new__(type(self))
+        vars(target).update(vars(self), _side=1)
+        return target
 
     def get_piece_size(self) -> int:
         return len(self._pieces)
@@ -126,14 +125,16 @@ class PairedVocabulary:
         code = text[:end] if end > 2 else ""
         is_known = code in self._ids
         if code and not is_known and isinstance(splitter, _SentencePiece):  # fairseq has no codes
-            log.warning("the model knows no language %.40s: it is read as an unknown word", code)
+            logging.getLogger(__name__).warning(
+                "the model knows no language %.40s: it is read as an unknown word", code
+            )
             is_known = True
         pieces = [code, *splitter.split(text[end:])] if is_known else splitter.split(text)
         return [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
-        shown = [i for i in ids if not self.is_control(i)]
-        pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in shown]
+        text_ids = [i for i in ids if not self.is_control(i)]
+        pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in text_ids]
         return self._splitters[1].join(pieces)
 
 

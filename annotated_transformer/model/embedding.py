@@ -132,11 +132,12 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
         start += self.first
-        if start + length > self.table.size(0):
+        table = self.table  # another thread may put a shorter one there before it is sliced
+        if start + length > table.size(0):
             with torch.inference_mode(False):  # the table outlives a search
-                longer = self.encoding(2 * (start + length), self.table.size(1))
-                self.table = longer.to(self.table.device, self.table.dtype)
-        return self.table[start : start + length]
+                longer = self.encoding(2 * (start + length), table.size(1))
+                table = self.table = longer.to(table.device, table.dtype)
+        return table[start : start + length]
 
 
 class LearnedPositions(nn.Module):

@@ -93,6 +93,16 @@ def test_positions_grow_when_they_must_and_start_anywhere():
     assert torch.equal(positions(3, start=1), table[1:4])
 
 
+def test_a_thread_that_needs_fewer_positions_takes_none_from_another():
+    """It may put its own, shorter table there just before the other takes its rows."""
+
+    class Shared(SinusoidalPositions):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value[:300] if name == "table" else value)
+
+    assert_close(Shared(8)(600), positional_encoding(600, 8))
+
+
 def test_positions_that_grow_stay_on_their_device_in_their_type():
     positions = SinusoidalPositions(D, length=5).to("meta", torch.bfloat16)
     assert positions(3).dtype == positions(20).dtype == torch.bfloat16

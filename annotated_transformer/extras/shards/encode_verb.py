@@ -90,14 +90,14 @@ def _text(args: Namespace) -> Iterator[tuple[str, str]]:
 def _tokenizer(args: Namespace) -> Any:
     """The tokenizer that --tokenizer names, that of the shards in --out, or a new one."""
     from annotated_transformer.data.tokenizer import Tokenizer
-    from annotated_transformer.extras.shards.reading import MANIFEST, TOKENIZER
+    from annotated_transformer.extras.shards.reading import MANIFEST, TOKENIZER_FILE
 
     out = Path(args.out)
     if args.tokenizer:
         require_none(args, LEARNING, "--tokenizer names a vocabulary")
     if args.tokenizer or (out / MANIFEST).exists():
         path = Path(args.tokenizer or out)
-        tokenizer = Tokenizer.load(path / TOKENIZER if path.is_dir() else path)
+        tokenizer = Tokenizer.load(path / TOKENIZER_FILE if path.is_dir() else path)
         require(
             args.vocab_size in (None, tokenizer.vocab_size),
             f"{path} has {tokenizer.vocab_size} tokens, --vocab-size says {args.vocab_size}",
