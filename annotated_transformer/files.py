@@ -101,11 +101,11 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
     """
     content = read_bounded(path, max_bytes)
     try:
-        found = json.loads(content.decode("utf-8-sig"))
+        value = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    require(isinstance(found, dict), f"{path} is not a JSON object")
-    return dict(found)
+    require(isinstance(value, dict), f"{path} is not a JSON object")
+    return dict(value)
 
 
 def without_folders(names: str) -> str:

@@ -42,7 +42,7 @@ from annotated_transformer import TrainConfig
 from annotated_transformer.checkpoint.directory import SHARDS_MANIFEST
 from annotated_transformer.data.batching import Batch, plan
 from annotated_transformer.data.tokenizer import Tokenizer
-from annotated_transformer.extras.shards.reading import TOKENIZER, Shards, file_names
+from annotated_transformer.extras.shards.reading import TOKENIZER_FILE, Shards, file_names
 from annotated_transformer.extras.shards.writing import encode
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
@@ -87,13 +87,13 @@ def running(process: int) -> list[int]:
 def measure_encoding(folder: Path, n_pairs: int, jobs: int, small: bool) -> dict[str, Any]:
     """`prepare --encode` from two files to `folder`/encoded."""
     tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 480)
-    tokenizer.save(folder / TOKENIZER)
+    tokenizer.save(folder / TOKENIZER_FILE)
     for name, seed in (("source", 1), ("target", 2)):
         with open(folder / name, "w", encoding="utf-8") as file:
             file.writelines(f"{text}\n" for text in texts(n_pairs, seed))
     command: list[str | Path] = [
         *(sys.executable, "-m", "annotated_transformer", "prepare", "--encode", "--quiet"),
-        *("--train", folder / "source", folder / "target", "--tokenizer", folder / TOKENIZER),
+        *("--train", folder / "source", folder / "target", "--tokenizer", folder / TOKENIZER_FILE),
         *("--out", folder / "encoded", "--jobs", str(jobs)),
     ]
     peaks: dict[int, float] = {}
@@ -125,13 +125,13 @@ def shards_of(folder: Path, size: int) -> Path:
     stored = json.loads((encoded / SHARDS_MANIFEST).read_text())
     entry = stored["shards"][0]
     if size % entry["pairs"]:
-        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
         encode(tokenizer, zip(texts(size, 1), texts(size, 2)), directory, progress=False)
         return directory
     directory.mkdir()
     times = size // entry["pairs"]
     (directory / SHARDS_MANIFEST).write_text(json.dumps({**stored, "shards": [entry] * times}))
-    os.link(encoded / TOKENIZER, directory / TOKENIZER)
+    os.link(encoded / TOKENIZER_FILE, directory / TOKENIZER_FILE)
     for number in range(times):
         for first, name in zip(file_names(0), file_names(number), strict=True):
             os.link(encoded / first, directory / name)

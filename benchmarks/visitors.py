@@ -9,8 +9,9 @@ A row each: BLEU and brevity penalty on the test split, in both directions where
 learned both; the same in capitals; numbers, and names from either language, of the pairs that
 `corpus.set_aside` kept out of training. With --model-alone the search is the paper's; without it,
 lines are read, and searched again where a number or a name is lost, as the page does. A number is
-right where it stands in the translation, in digits or as a German word. A case is {"kind", "source",
-"must", "must_not"}, with regular expressions that a right translation must hold, and must not.
+right where it stands in the translation, in digits or as a German word. A case is {"kind",
+"source", "must", "must_not"}, with regular expressions that a right translation must hold, and must
+not.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ def average_checkpoints(
     require(last >= 1, f"the number of checkpoints to average must be at least 1, got {last}")
     require(bool(out or runs[0].name), f"the average of {runs[0]} needs the name of a directory")
     out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
-    checkpoint.require_room(out, runs[0], checkpoint.CHECKPOINT_FILES, made_by="averaged")
+    checkpoint.require_room_for_result(
+        out, runs[0], checkpoint.CHECKPOINT_FILES, made_by="averaged"
+    )
     paths: list[Path] = []
     for run in runs:
         config_of_run = checkpoint.read_model_config(run)
@@ -59,19 +61,19 @@ def average_checkpoints(
             not different,
             f"{run} has another {', '.join(different)} than {runs[0]}: their weights have no mean",
         )
-        found = checkpoint.step_checkpoints(run)
+        checkpoints = checkpoint.step_checkpoints(run)
         require(
-            len(found) >= last,
-            f"{run} has {len(found)} checkpoints, cannot average the last {last}: ask for fewer, "
-            "or train with a smaller checkpoint_every",
+            len(checkpoints) >= last,
+            f"{run} has {len(checkpoints)} checkpoints, cannot average the last {last}: ask for "
+            "fewer, or train with a smaller checkpoint_every",
         )
         same = read_bounded(run / "tokenizer.model", MAX_MODEL_BYTES) == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
-        for path in (*found[-last:], run / "model.safetensors"):
+        for path in (*checkpoints[-last:], run / "model.safetensors"):
             if path.exists():
                 about = weights.read_metadata(path)
                 weights.require_belongs(about, config_of_run, tokenizer.sha256, path)
-        paths += found[-last:]
+        paths += checkpoints[-last:]
     names = [f"{path.parent.parent.name}/{path.stem}" if others else path.stem for path in paths]
     averaged = weights.average(paths)
     weights.without_weights(model_config, weights.shapes_of(averaged), paths[0])
@@ -86,10 +88,10 @@ def average_checkpoints(
     return checkpoint.write_directory(out, model_config, tokenizer, extra, averaged)
 
 
-def _cosine(one: Path, other: Path) -> float:
+def _cosine(first: Path, second: Path) -> float:
     """The cosine of the angle between the matrices in two files of weights, as one vector each."""
     ours, theirs = (
         torch.cat([tensor.double().flatten() for tensor in tensors.values() if tensor.dim() > 1])
-        for tensors in (weights.load_tensors(one)[0], weights.load_tensors(other)[0])
+        for tensors in (weights.load_tensors(first)[0], weights.load_tensors(second)[0])
     )
     return float(torch.cosine_similarity(ours, theirs, dim=0))

@@ -183,8 +183,8 @@ def trained_weights(
 
 def step_checkpoints(directory: str | Path) -> list[Path]:
     """The saved weights of a run, oldest first, without files that a user has named."""
-    found = (Path(directory) / "checkpoints").glob("step-*.safetensors")
-    return sorted(path for path in found if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
+    files_of_steps = (Path(directory) / "checkpoints").glob("step-*.safetensors")
+    return sorted(path for path in files_of_steps if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
 
 
 def state_files(directory: str | Path) -> list[Path]:
@@ -200,7 +200,9 @@ def require_no_run(directory: str | Path, source: str | Path | None = None) -> N
     require(not holds, f"{directory} holds a training run: name another directory")
 
 
-def require_room(out: Path, source: str | Path, names: Iterable[str], made_by: str) -> None:
+def require_room_for_result(
+    out: Path, source: str | Path, names: Iterable[str], made_by: str
+) -> None:
     """Raise ConfigError unless a result of the checkpoint `source` can be written into `out`.
 
     Files of these `names` are not overwritten, except those of an earlier result of the same

@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 def _verb(
     verbs: Any, run: Callable[..., None], summary: str, example: str, directory: str = ""
 ) -> argparse.ArgumentParser:
-    name = run.__name__.strip("_").replace("_", "-")
+    name = run.__name__.removeprefix("run_").replace("_", "-")
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
@@ -55,7 +55,7 @@ def _verb(
 
 def _prepare(verbs: Any) -> None:
     summary = "fetch and verify a corpus and print its card, or encode it into shards"
-    verb = _verb(verbs, commands.prepare, summary, "multi30k-en-de")
+    verb = _verb(verbs, commands.run_prepare, summary, "multi30k-en-de")
     add = verb.add_argument
     add("corpus", nargs="?", help="default: tatoeba-en-de")
     add("--list", action="store_true", help="print the names of all corpora")
@@ -85,7 +85,7 @@ def _add_encode(verb: argparse.ArgumentParser) -> None:
 
 def _train(verbs: Any) -> None:
     example = "--corpus multi30k-en-de --preset small --out runs/de --set train_steps=2000"
-    verb = _verb(verbs, commands.train, "train a model", example)
+    verb = _verb(verbs, commands.run_train, "train a model", example)
     add = verb.add_argument
     files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
     add("--out", required=True, metavar="DIR", help="checkpoint directory to write")
@@ -112,7 +112,7 @@ def _train(verbs: Any) -> None:
 def _average(verbs: Any) -> None:
     summary = "average a run's last checkpoints into a new directory"
     directory = "a run's checkpoint directory"
-    verb = _verb(verbs, commands.average, summary, "runs/de --last 5", directory)
+    verb = _verb(verbs, commands.run_average, summary, "runs/de --last 5", directory)
     add = verb.add_argument
     add("others", nargs="*", help="runs that began with the same weights, to count as well")
     add("--last", type=int, default=5, help="how many of each (default 5)")
@@ -121,7 +121,9 @@ def _average(verbs: Any) -> None:
 
 def _translate(verbs: Any) -> None:
     summary = "translate standard input, a line for each line"
-    verb = _verb(verbs, commands.translate, summary, "runs/de < input.en > output.de", CHECKPOINT)
+    verb = _verb(
+        verbs, commands.run_translate, summary, "runs/de < input.en > output.de", CHECKPOINT
+    )
     add = verb.add_argument
     add("--input", metavar="FILE", default="-", help="read this file instead, plain or .gz")
     add("--output", metavar="FILE", default="-", help="write this file instead")
@@ -140,7 +142,7 @@ def _translate(verbs: Any) -> None:
 def _evaluate(verbs: Any) -> None:
     summary = "translate and score: BLEU, chrF, perplexity"
     example = "runs/de --corpus multi30k-en-de --split test"
-    verb = _verb(verbs, commands.evaluate, summary, example, CHECKPOINT)
+    verb = _verb(verbs, commands.run_evaluate, summary, example, CHECKPOINT)
     add = verb.add_argument
     _add_corpus(verb)
     add("--source", metavar="FILE", help="one's own file to translate, plain or .gz")
@@ -155,7 +157,9 @@ def _evaluate(verbs: Any) -> None:
 
 def _inspect(verbs: Any) -> None:
     summary = "is attention at work? entropy of each layer, and what is lost without it"
-    verb = _verb(verbs, commands.inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT)
+    verb = _verb(
+        verbs, commands.run_inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT
+    )
     add = verb.add_argument
     _add_corpus(verb)
     add("--sentences", type=positive_int, metavar="N", help="the first N pairs alone (default all)")
@@ -170,7 +174,7 @@ def _inspect(verbs: Any) -> None:
 def _export(verbs: Any) -> None:
     summary = "write the weights alone, with a card, to give away, or a model for another program"
     example = "runs/de-averaged --out model --dtype float16"
-    verb = _verb(verbs, commands.export, summary, example, CHECKPOINT)
+    verb = _verb(verbs, commands.run_export, summary, example, CHECKPOINT)
     add = verb.add_argument
     add("--out", required=True, metavar="DIR", help="directory to write")
     add("--to", choices=commands.EXPORTS, help="the program that reads it (default: this one)")
@@ -182,13 +186,13 @@ def _export(verbs: Any) -> None:
 def _import(verbs: Any) -> None:
     summary = "write another program's model as a checkpoint"
     directory = "what export --to huggingface wrote, or a Marian or FSMT model of Hugging Face"
-    verb = _verb(verbs, commands.import_, summary, "opus-mt-en-de --out runs/opus", directory)
+    verb = _verb(verbs, commands.run_import, summary, "opus-mt-en-de --out runs/opus", directory)
     verb.add_argument("--out", required=True, metavar="DIR", help="directory to write")
 
 
 def _export_page(verbs: Any) -> None:
     summary = "write a page that translates, for any web server or none"
-    verb = _verb(verbs, commands.export_page, summary, "book/model --out page", CHECKPOINT)
+    verb = _verb(verbs, commands.run_export_page, summary, "book/model --out page", CHECKPOINT)
     add = verb.add_argument
     add("--out", required=True, metavar="DIR", help="directory to write")
     add("--book", metavar="URL", help="link views to the chapters here")
@@ -196,7 +200,7 @@ def _export_page(verbs: Any) -> None:
 
 def _new(verbs: Any) -> None:
     summary = "make a translator, a report and a page of a file of sentence pairs"
-    verb = _verb(verbs, commands.new, summary, "mine.tsv --out mine")
+    verb = _verb(verbs, commands.run_new, summary, "mine.tsv --out mine")
     verb.description = f"{verb.description} Run it again to go on where it stopped."
     add = verb.add_argument
     add("pairs", help="UTF-8, plain or .gz: on each line a source, a tab, a target")

@@ -20,8 +20,8 @@ def positive_int(text: str) -> int:
 def given(args: Namespace, names: Iterable[str]) -> str:
     """Those of the options that were given: "--sample and --jobs"."""
     # Not merely what is false: a value of 0 was given as well.
-    found = [name for name in names if not any(vars(args)[name] is x for x in (None, False))]
-    return " and ".join(f"--{name.replace('_', '-')}" for name in found)
+    options = [name for name in names if not any(vars(args)[name] is x for x in (None, False))]
+    return " and ".join(f"--{name.replace('_', '-')}" for name in options)
 
 
 def require_none(args: Namespace, names: Iterable[str], why: str) -> None:

@@ -128,11 +128,11 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     from annotated_transformer.checkpoint.directory import require_room_for_run
 
     require_room_for_run(out)
-    model_config = _new_model(args, model_changes)
+    model_config = _model_config(args, model_changes)
     return model_config, TrainConfig.from_dict(train_changes), args.corpus or ""
 
 
-def _new_model(args: Namespace, changes: dict[str, Any]) -> ModelConfig:
+def _model_config(args: Namespace, changes: dict[str, Any]) -> ModelConfig:
     """The configuration of a run that begins: a preset's, or that of --init, with changes."""
     if not args.init:
         if args.shards and "vocab_size" not in changes:
@@ -271,9 +271,9 @@ def training_tokenizer(
         return Tokenizer.load(Path(args.init or args.out) / "tokenizer.model")
     if not isinstance(pairs, list):
         return pairs.tokenizer()
-    some = sample(pairs)
-    say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
-    sentences = (sentence for pair in some for sentence in pair)
+    sampled = sample(pairs)
+    say(f"learning a vocabulary of {config.vocab_size:,} from {len(sampled):,} training pairs")
+    sentences = (sentence for pair in sampled for sentence in pair)
     return Tokenizer.train(
         sentences,
         config.vocab_size,

@@ -41,7 +41,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
 `export_checkpoint`."""
 
 
-def prepare(args: Namespace) -> None:
+def run_prepare(args: Namespace) -> None:
     """Fetch and check a corpus, or write it as shards; print what it is."""
     from annotated_transformer.data import corpus
 
@@ -68,7 +68,7 @@ def prepare(args: Namespace) -> None:
     print(json.dumps(summary))
 
 
-def train(args: Namespace) -> None:
+def run_train(args: Namespace) -> None:
     """Train a new run, or go on with one, and print its last figures as one line of JSON."""
     train_verb.require_options(args)
     device = device_of(args.device)
@@ -76,14 +76,14 @@ def train(args: Namespace) -> None:
         train_verb.train_in(processes, args, device)
 
 
-def average(args: Namespace) -> None:
+def run_average(args: Namespace) -> None:
     """Average the last checkpoints of one run or several into a new directory."""
     from annotated_transformer.checkpoint.averaging import average_checkpoints
 
     print(average_checkpoints(args.directory, args.last, args.out, args.others))
 
 
-def translate(args: Namespace) -> None:
+def run_translate(args: Namespace) -> None:
     """Translate standard input, a line at a time, to standard output."""
     from annotated_transformer.data.parallel_text import decoded_lines
 
@@ -109,11 +109,11 @@ def translate(args: Namespace) -> None:
             )
         else:
             stream = translator.n_best_stream(sentences, window, search)
-        for number, found in enumerate(stream, 1):
+        for number, translations in enumerate(stream, 1):
             if search.n_best == 1:
-                lines = [f"{found[0].text}\n"]
+                lines = [f"{translations[0].text}\n"]
             else:
-                lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in found]
+                lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in translations]
             # Opened now that there is a line to write: a refused input costs no old output.
             target = target or files.enter_context(open(args.output, "wb"))
             target.write("".join(lines).encode())
@@ -148,7 +148,7 @@ def _require_output(output: str, *inputs: str) -> None:
     require_writable(path)
 
 
-def evaluate(args: Namespace) -> None:
+def run_evaluate(args: Namespace) -> None:
     """Translate a split or two files; print BLEU with its signature, and perplexity."""
     from tqdm import tqdm
 
@@ -171,7 +171,7 @@ def evaluate(args: Namespace) -> None:
         lines = pairs = _split(args, "give --corpus NAME, or --source and --reference")
     translator = _translator(args)
     if search.back:
-        lines, pairs = ([(y, x) for x, y in some] for some in (lines, pairs))
+        lines, pairs = ([(y, x) for x, y in rows] for rows in (lines, pairs))
     config = translator.model.config
     _, encoded = evaluation.scorable(config, translator.tokenizer, pairs, search.back)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
@@ -224,7 +224,7 @@ def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
     return corpus.load(name, args.split or "test", args.data_dir)
 
 
-def inspect(args: Namespace) -> None:
+def run_inspect(args: Namespace) -> None:
     """Print what each layer's attention does, and what is lost without it."""
     from annotated_transformer.checkpoint.directory import load_model
     from annotated_transformer.extras.attention_views.report import as_table, attention_report
@@ -239,7 +239,7 @@ def inspect(args: Namespace) -> None:
     print(json.dumps(report) if args.json else as_table(report))
 
 
-def export(args: Namespace) -> None:
+def run_export(args: Namespace) -> None:
     """Write a checkpoint to give away, in our own form or in another program's."""
     options = {name: vars(args)[name] for name in ("dtype", "notes") if given(args, [name])}
     if args.to:
@@ -250,14 +250,14 @@ def export(args: Namespace) -> None:
     print(module.export_checkpoint(args.directory, args.out, **options))
 
 
-def import_(args: Namespace) -> None:
+def run_import(args: Namespace) -> None:
     """Write another program's model as a checkpoint."""
     from annotated_transformer.extras.formats.importing import import_checkpoint
 
     print(import_checkpoint(args.directory, args.out))
 
 
-def export_page(args: Namespace) -> None:
+def run_export_page(args: Namespace) -> None:
     """Write a checkpoint's translator as a page that needs no server."""
     from annotated_transformer.checkpoint.directory import read_config
     from annotated_transformer.extras.page.writing import write_page
@@ -267,7 +267,7 @@ def export_page(args: Namespace) -> None:
     print(write_page(args.directory, args.out, book=args.book or ""))
 
 
-def new(args: Namespace) -> None:
+def run_new(args: Namespace) -> None:
     """Make a translator, a report and a page of a file of pairs, and print where they are."""
     from functools import partial
 

@@ -36,7 +36,7 @@ WINDOW = TrainConfig.window
 """Pairs that are planned at a time. Fewer mean more padding: measured with the lengths of sentences
 and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window (LOG.md,
 "Data larger than memory")."""
-NUMBERS_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
+PERMUTED_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
 ROUNDS = 8  # even: halves of unequal size change places in every round
 
 
@@ -90,11 +90,11 @@ def encode_pairs(
     rest = iter(pairs)
     # The tokenizer returns lists, which take 36 bytes per id where arrays take 4 (LOG.md, "Batches
     # on the host"), so only `pairs_at_once` pairs are lists at any time.
-    while some := list(islice(rest, pairs_at_once)):
-        require_text_pairs(some)
+    while block := list(islice(rest, pairs_at_once)):
+        require_text_pairs(block)
         sources, targets = (
             side.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
-            for side, texts in zip(tokenizer.sides, zip(*some, strict=True), strict=True)
+            for side, texts in zip(tokenizer.sides, zip(*block, strict=True), strict=True)
         )
         encoded += [
             (array("i", x), array("i", y))
@@ -217,8 +217,8 @@ class PairsInMemory:
 
     def __init__(self, pairs: Sequence[TokenPair]) -> None:
         self.pairs = pairs
-        both = (length for pair in pairs for length in map(len, pair))
-        self.all_lengths = np.fromiter(both, np.int32, 2 * len(pairs)).reshape(-1, 2)
+        lengths = (length for pair in pairs for length in map(len, pair))
+        self.all_lengths = np.fromiter(lengths, np.int32, 2 * len(pairs)).reshape(-1, 2)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -234,7 +234,7 @@ def n_fitting(store: PairStore, max_length: int) -> int:
     """The number of pairs with at most `max_length` tokens on each side, eos counted."""
     n = len(store)
     windows = (np.arange(i, min(i + WINDOW, n)) for i in range(0, n, WINDOW))
-    return sum(int((store.lengths(some).max(axis=1) < max_length).sum()) for some in windows)
+    return sum(int((store.lengths(indices).max(axis=1) < max_length).sum()) for indices in windows)
 
 
 class JoinedPairs:
@@ -266,16 +266,16 @@ class JoinedPairs:
 
     def lengths(self, indices: Int64[np.ndarray, "n"]) -> Int32[np.ndarray, "n 2"]:
         first, second = self.parts(indices).T
-        found = self.store.lengths(first)
-        found[second >= 0] += self.store.lengths(second[second >= 0])
-        return found
+        lengths = self.store.lengths(first)
+        lengths[second >= 0] += self.store.lengths(second[second >= 0])
+        return lengths
 
     def gather(self, indices: Int64[np.ndarray, "n"]) -> list[TokenPair]:
         first, second = self.parts(indices).T
         pairs = self.store.gather(first)
-        others = iter(self.store.gather(second[second >= 0]))
+        second_pairs = iter(self.store.gather(second[second >= 0]))
         for place in np.flatnonzero(second >= 0).tolist():
-            (x_i, y_i), (x_j, y_j) = pairs[place], next(others)
+            (x_i, y_i), (x_j, y_j) = pairs[place], next(second_pairs)
             pairs[place] = array("i", [*x_i, *x_j]), array("i", [*y_i, *y_j])
         return pairs
 
@@ -294,13 +294,13 @@ def permuted(positions: Int64[np.ndarray, "n"], size: int, key: str) -> Int64[np
     require(size >= 1, f"there must be something to permute, got {size}")
     bits = max(2, (size - 1).bit_length())
     keys = _keys(key, ROUNDS)
-    found = np.empty(len(positions), np.int64)
-    for first in range(0, len(positions), NUMBERS_AT_ONCE):
-        some = _feistel(positions[first : first + NUMBERS_AT_ONCE].astype(np.uint64), bits, keys)
-        while len(beyond := np.flatnonzero(some >= size)):
-            some[beyond] = _feistel(some[beyond], bits, keys)
-        found[first : first + NUMBERS_AT_ONCE] = some
-    return found
+    result = np.empty(len(positions), np.int64)
+    for first in range(0, len(positions), PERMUTED_AT_ONCE):
+        block = _feistel(positions[first : first + PERMUTED_AT_ONCE].astype(np.uint64), bits, keys)
+        while len(beyond := np.flatnonzero(block >= size)):
+            block[beyond] = _feistel(block[beyond], bits, keys)
+        result[first : first + PERMUTED_AT_ONCE] = block
+    return result
 
 
 def _feistel(

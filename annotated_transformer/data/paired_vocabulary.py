@@ -9,7 +9,6 @@ uses these classes as it uses SentencePiece's processor.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import unicodedata
 from base64 import b64decode, b64encode
@@ -22,7 +21,6 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.data.vocabulary_file import MAX_PIECES
 from annotated_transformer.errors import ConfigError, needs_extra, require
 
-log = logging.getLogger(__name__)
 MARIAN = {"source", "target"}
 """What Marian's has beside its pieces."""
 MARIAN_FILES = "source.spm", "target.spm", "vocab.json"
@@ -99,9 +97,9 @@ class PairedVocabulary:
     @cached_property
     def target(self) -> Self:
         """The same vocabulary, which splits a text as one in the target's language."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), _side=1)
-        return other
+        target = object.__new__(type(self))
+        vars(target).update(vars(self), _side=1)
+        return target
 
     def get_piece_size(self) -> int:
         return len(self._pieces)
@@ -122,12 +120,13 @@ class PairedVocabulary:
     def encode_as_ids(self, text: str) -> list[int]:
         pieces = self._splitters[self._side].split(text)
         if pieces and re.match(">>.*<<$", pieces[0], re.DOTALL) and pieces[0] not in self._ids:
-            log.warning("the model knows no language %.40s: it is an unknown word", pieces[0])
+            message = "the model knows no language %.40s: it is read as an unknown word"
+            logging.getLogger(__name__).warning(message, pieces[0])
         return [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
-        shown = [i for i in ids if not self.is_control(i)]
-        pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in shown]
+        text_ids = [i for i in ids if not self.is_control(i)]
+        pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in text_ids]
         return self._splitters[1].join(pieces)
 
 

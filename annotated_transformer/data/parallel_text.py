@@ -192,12 +192,12 @@ def sample(pairs: Iterable[Pair], size: int = VOCABULARY_SAMPLE, seed: int = 1) 
     """
     rest = iter(pairs)
     chance = random.Random(seed).random
-    kept = list(enumerate(islice(rest, size)))
+    reservoir = list(enumerate(islice(rest, size)))
     for number, pair in enumerate(rest, size):
         place = int(chance() * (number + 1))
         if place < size:
-            kept[place] = number, pair
-    return [pair for _, pair in sorted(kept)]
+            reservoir[place] = number, pair
+    return [pair for _, pair in sorted(reservoir)]
 
 
 def require_text_pairs(pairs: Iterable[Any]) -> None:

@@ -214,10 +214,10 @@ class Tokenizer:
     @property
     def back_id(self) -> int:
         """The id of `BACK`. Raises ConfigError where the vocabulary has none."""
-        found = int(self._processor.piece_to_id(BACK))
-        is_marker = self._processor.is_control(found)
+        piece_id = int(self._processor.piece_to_id(BACK))
+        is_marker = self._processor.is_control(piece_id)
         require(is_marker, f"the vocabulary has no {BACK}: it was learned for one direction")
-        return found
+        return piece_id
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without bos and eos. Empty text has none.
@@ -304,7 +304,7 @@ def _rules_with_alike() -> str:
             rules[apart] = normal
     rules |= {character: one for one, alike in ALIKE.items() for character in alike}
     sides = ([" ".join(f"{ord(c):X}" for c in side) for side in rule] for rule in rules.items())
-    return "".join(f"{found}\t{other}\n" for found, other in sides)
+    return "".join(f"{before}\t{after}\n" for before, after in sides)
 
 
 def _without_surrogates(text: str) -> str:
@@ -314,11 +314,11 @@ def _without_surrogates(text: str) -> str:
 def _explain(error: str, vocab_size: int) -> str:
     """SentencePiece's complaint about its training text, as one line for the user."""
     got = f"for this text, got {vocab_size}"
-    if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
-        return f"vocab_size must be at most {found[1]} {got}: there is too little to learn from"
-    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
+    if match := re.search(r"Vocabulary size too high .* <= (\d+)", error):
+        return f"vocab_size must be at most {match[1]} {got}: there is too little to learn from"
+    if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
         needs = "4 special ids, 256 bytes and every common character need a place"
-        return f"vocab_size must be at least {found[1]} {got}: {needs}"
+        return f"vocab_size must be at least {match[1]} {got}: {needs}"
     if "sentences_.empty()" in error:
         return "cannot train a tokenizer: the text has no sentences"
     return f"cannot train a tokenizer: {error}"

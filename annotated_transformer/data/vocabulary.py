@@ -13,7 +13,7 @@ from annotated_transformer.data.vocabulary_file import (
     PIECE,
     PIECE_TEXT,
     PIECE_TYPE,
-    TABLE,
+    RULE_TABLE,
     TRAINER,
     VARINT,
     fields,
@@ -60,7 +60,7 @@ def read_vocabulary(model_bytes: bytes) -> Vocabulary:
         pieces=[piece[PIECE_TEXT].decode("utf-8") for piece in pieces],
         scores=[piece_score(piece) for piece in pieces],
         types=[piece.get(PIECE_TYPE, 1) for piece in pieces],
-        rule=normalizing.get(TABLE, b""),
+        rule=normalizing.get(RULE_TABLE, b""),
         normalization=normalizing.get(1 << 3 | BYTES, b"").decode("utf-8", "replace"),
     )
     is_ours = (

@@ -27,7 +27,7 @@ VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5  # how a field is stored
 # A tag is the number of a field and how it is stored.
 PIECE, TRAINER, NORMALIZER, SELF_TEST, DENORMALIZER = (n << 3 | BYTES for n in range(1, 6))
 PIECE_TEXT, PIECE_SCORE, PIECE_TYPE = 1 << 3 | BYTES, 2 << 3 | FIXED_32, 3 << 3 | VARINT
-TABLE = 2 << 3 | BYTES  # in a normalizer
+RULE_TABLE = 2 << 3 | BYTES  # in a normalizer
 PATH_OF_RULES = 6 << 3 | BYTES
 
 
@@ -42,9 +42,9 @@ def require_sound(model: bytes) -> None:
             _require_piece(value, seen)
         elif tag in (NORMALIZER, DENORMALIZER):
             for part, content in fields(value):
-                if part >> 3 == TABLE >> 3:
+                if part >> 3 == RULE_TABLE >> 3:
                     # Stored in another way it is no table, which these bytes are not either.
-                    _require_table(content if part == TABLE else b"no table")
+                    _require_table(content if part == RULE_TABLE else b"no table")
     require(bool(seen), "it has no pieces")
 
 

@@ -132,12 +132,11 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
         start += self.first
-        table = self.table  # which another thread may replace by a shorter one than this one needs
+        table = self.table  # another thread may put a shorter one there before it is sliced
         if start + length > table.size(0):
             with torch.inference_mode(False):  # the table outlives a search
                 longer = self.encoding(2 * (start + length), table.size(1))
-                table = longer.to(table.device, table.dtype)
-            self.table = table
+                table = self.table = longer.to(table.device, table.dtype)
         return table[start : start + length]
 
 

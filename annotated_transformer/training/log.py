@@ -73,12 +73,12 @@ class TrainingLog:
 
         Lines that a full disk cut short, or a power cut left as zeros, go as well.
         """
-        kept: dict[tuple[int, bool], dict[str, Any]] = {}
+        records: dict[tuple[int, bool], dict[str, Any]] = {}
         for record in read_log(self.path.parent):
             if record["step"] <= steps:
-                kept.setdefault((record["step"], "loss" in record), record)
-        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept.values()))
-        self.validated = max((step for step, is_loss in kept if not is_loss), default=0)
+                records.setdefault((record["step"], "loss" in record), record)
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in records.values()))
+        self.validated = max((step for step, is_loss in records if not is_loss), default=0)
 
     def __enter__(self) -> TrainingLog:
         from tqdm import tqdm
@@ -133,12 +133,12 @@ class TrainingLog:
         n_tokens = run.n_tokens - self.tokens_before
         speed = n_tokens / seconds if seconds > 0 else math.inf  # a clock may stand still
         record = {"loss": loss, "nll": nll, "rate": run.rate, "tokens_per_s": speed}
-        shown = {"loss": f"{loss:.3f}", "rate": f"{run.rate:.1e}", "tokens/s": f"{speed:.0f}"}
+        on_the_bar = {"loss": f"{loss:.3f}", "rate": f"{run.rate:.1e}", "tokens/s": f"{speed:.0f}"}
         skipped = run.steps - round(adam_steps)
         if scale or skipped:
             record |= {"skipped": skipped, **({"scale": scale[0]} if scale else {})}
-            shown["skipped"] = str(skipped)
-        self.bar.set_postfix(shown)
+            on_the_bar["skipped"] = str(skipped)
+        self.bar.set_postfix(on_the_bar)
         self.write(record)
         run.sums = torch.zeros_like(run.sums)
         run.n_tokens = 0

@@ -40,8 +40,8 @@ def stable_learning_rate(
     The decay takes the last `decay_share` of the steps. The rate of step `train_steps` + 1 is 0.
     """
     # At least one step of decay, so that a `decay_share` of 0 does not divide by 0.
-    left = (train_steps + 1 - step) / max(1.0, decay_share * train_steps)
-    return peak * min(1.0, step / warmup_steps, max(0.0, left))
+    fraction = (train_steps + 1 - step) / max(1.0, decay_share * train_steps)
+    return peak * min(1.0, step / warmup_steps, max(0.0, fraction))
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:

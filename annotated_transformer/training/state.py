@@ -58,15 +58,15 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     All processes of a run must call this; rank 0 writes.
     """
     saved = f"step {run.saved_steps} is saved, and --resume goes on from there"
-    left = f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
-    with naming_lack_of_memory(lambda: f"while step {run.steps} was saved in {out}: {left}"):
-        tensors = _tensors(run)
+    remedy = f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
+    with naming_lack_of_memory(lambda: f"while step {run.steps} was saved in {out}: {remedy}"):
+        tensors = _state_tensors(run)
         if run.processes.is_first:
-            _write(run, out, to_average, tensors)
+            _write_files(run, out, to_average, tensors)
     run.saved_steps = run.steps
 
 
-def _write(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Tensor]) -> None:
+def _write_files(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Tensor]) -> None:
     about = weights.belongs_to(run.model.config, run.vocabulary)
     if (out / "log.jsonl").exists():
         flush_to_disk(out / "log.jsonl")  # after a power cut the log must reach as far as the state
@@ -74,7 +74,7 @@ def _write(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Ten
         name = f"step-{run.steps:08d}.safetensors"
         weights.save_weights(out / "checkpoints" / name, run.model, metadata=about)
         weights.save_weights(out / "model.safetensors", run.model, metadata=about)
-    weights.save_tensors(out / STATE_FILE, tensors, _metadata(run), out / PREVIOUS_FILE)
+    weights.save_tensors(out / STATE_FILE, tensors, _state_metadata(run), out / PREVIOUS_FILE)
     if not to_average:
         weights.save_weights(out / "model.safetensors", run.model, metadata=about)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
@@ -82,7 +82,7 @@ def _write(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Ten
     (out / DAMAGED_FILE).unlink(missing_ok=True)
 
 
-def _tensors(run: TrainingRun) -> dict[str, Tensor]:
+def _state_tensors(run: TrainingRun) -> dict[str, Tensor]:
     parameters = dict(run.model.named_parameters())
     tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in parameters.items()}
     for name, parameter in parameters.items():
@@ -103,7 +103,7 @@ def _of_process(name: str, rank: int) -> str:
     return f"{name}.{rank}" if rank else name
 
 
-def _metadata(run: TrainingRun) -> dict[str, str]:
+def _state_metadata(run: TrainingRun) -> dict[str, str]:
     epoch, n_batches = run.position
     counters = {
         "step": run.steps,

@@ -78,8 +78,8 @@ def require_counters(path: Path, metadata: dict[str, str], config: TrainConfig) 
     numbers = all(type(value) is int and 0 <= value < 2**63 for value in counters.values())
     if not numbers or not counters.keys() >= COUNTERS:
         raise DamagedFileError(f"{path} is damaged: its counters are not whole numbers")
-    drawn = counters["epoch"] + counters["n_batches"]  # at least: every epoch has a batch
-    if drawn > counters["step"] * config.accumulate or counters["multiple_of"] not in (1, 8):
+    n_drawn = counters["epoch"] + counters["n_batches"]  # at least: every epoch has a batch
+    if n_drawn > counters["step"] * config.accumulate or counters["multiple_of"] not in (1, 8):
         raise DamagedFileError(f"{path} is damaged: its counters contradict each other")
     return counters
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from keyword import iskeyword
 
 import pytest
 import torch
@@ -92,7 +91,7 @@ def test_every_verb_explains_itself_with_an_example(capsys, verb):
     assert status == 0
     example = " ".join(out.split()).rpartition("example: annotated-transformer ")[2]
     assert example.startswith(f"{verb} ")
-    name = verb.replace("-", "_") + "_" * iskeyword(verb)
+    name = "run_" + verb.replace("-", "_")
     arguments = example.partition("<")[0].split()
     assert cli.parser().parse_args(arguments).run is getattr(commands, name)
 
@@ -732,8 +731,8 @@ def test_what_stops_a_verb_has_a_status(capsys, monkeypatch, error, status, line
     def fail(args):
         raise error
 
-    fail.__name__ = "variations"
-    monkeypatch.setattr(commands, "variations", fail)
+    fail.__name__ = "run_variations"
+    monkeypatch.setattr(commands, "run_variations", fail)
     if status is None:
         with pytest.raises(KeyError):
             cli.main(["variations"])

@@ -750,19 +750,6 @@ def test_a_run_keeps_what_auto_meant_where_it_began(tmp_path, monkeypatch):
         run(tmp_path / "run", precision="fp32", train_steps=6, resume=True)
 
 
-def test_a_run_of_before_that_says_auto_goes_on_in_float32_on_a_cpu(tmp_path, monkeypatch):
-    run(tmp_path, precision="fp32", train_steps=2)
-    config, state = tmp_path / "config.json", tmp_path / "training.safetensors"
-    config.write_text(config.read_text().replace('"fp32"', '"auto"'))
-    tensors, metadata = load_tensors(state)
-    metadata["train"] = metadata["train"].replace('"fp32"', '"auto"')
-    save_tensors(state, tensors, metadata)
-    monkeypatch.setattr(optimizer, "BF16_WIDTH", 8)
-    monkeypatch.setattr(optimizer, "has_bf16_products", lambda: True)
-    run(tmp_path, precision="auto", train_steps=4, resume=True)
-    assert read_config(tmp_path)["train"]["precision"] == "fp32"
-
-
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0])
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_a_step_that_overflows_changes_nothing_but_the_scale(monkeypatch, clip_norm, optimizer):

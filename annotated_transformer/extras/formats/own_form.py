@@ -10,7 +10,7 @@ from annotated_transformer.checkpoint.directory import (
     CHECKPOINT_FILES,
     load_model,
     read_config,
-    require_room,
+    require_room_for_result,
     write_directory,
 )
 from annotated_transformer.checkpoint.weights import belongs_to, save_weights
@@ -30,7 +30,7 @@ def export_checkpoint(
     checkpoint itself, and when it holds files that are not those of an earlier export.
     """
     out = Path(out)
-    require_room(out, directory, (*CHECKPOINT_FILES, "README.md"), made_by="dtype")
+    require_room_for_result(out, directory, (*CHECKPOINT_FILES, "README.md"), made_by="dtype")
     config = read_config(directory)
     model, tokenizer = load_model(directory)
     require_range(model, dtype, directory)

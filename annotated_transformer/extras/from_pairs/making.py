@@ -74,27 +74,27 @@ def make(
     name = Path(pairs_file).name
     pairs = read_pairs(pairs_file)
     splits = split_by_group(pairs, n_held_out(len(pairs)))
-    for split, some in splits.items():
+    for split, pairs_of_split in splits.items():
         message = f"{pairs_file} has no pair left for {split}: its sentences are too alike"
-        require(bool(some), message)
+        require(bool(pairs_of_split), message)
     plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
     scored = out / "model" / "scores.json"  # where a model's card looks for them
     if not scored.exists():
-        _train(out, plan, splits, name, progress, augmentation)
+        _train_and_average(out, plan, splits, name, progress, augmentation)
         rules = augmentation(splits["train"])
-        _write(scored, _scores(out / "model", rules, splits["test"]))
+        _write_json(scored, _test_scores(out / "model", rules, splits["test"]))
     scores = read_json(scored, MAX_JSON_BYTES)
     seconds = scored.stat().st_mtime - (out / "plan.json").stat().st_mtime
     fewer = out / "half" / "score.json"
     if half and not fewer.exists():
         halved = splits | {"train": splits["train"][::2]}
-        _train(fewer.parent, plan, halved, name, progress, augmentation)
+        _train_and_average(fewer.parent, plan, halved, name, progress, augmentation)
         sources, references = map(list, zip(*splits["test"], strict=True))
-        said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
-        _write(fewer, evaluation.bleu(said, references)._asdict())
+        translations = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
+        _write_json(fewer, evaluation.bleu(translations, references)._asdict())
     if fewer.exists():
         scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
-    sizes = {split: len(some) for split, some in splits.items()}
+    sizes = {split: len(pairs_of_split) for split, pairs_of_split in splits.items()}
     try:
         text = report_page(name, sizes, plan.to_dict(), read_log(out / "run"), scores, seconds / 60)
     except KeyError as error:
@@ -110,7 +110,7 @@ def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
     if not path.exists():
         is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
         require(is_free, f"{out} holds something else: name another directory")
-        _write(path, {"pairs": digest, "plan": plan.to_dict()})
+        _write_json(path, {"pairs": digest, "plan": plan.to_dict()})
     stored = read_json(path, MAX_JSON_BYTES)
     is_same = stored.get("pairs") == digest
     require(is_same, f"{out} was begun with other pairs: name another directory")
@@ -120,7 +120,7 @@ def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
         raise ConfigError(f"{path}: {error}: remove {out} and begin again") from None
 
 
-def _train(
+def _train_and_average(
     out: Path,
     plan: Plan,
     splits: dict[str, list[Pair]],
@@ -153,7 +153,7 @@ def _train(
     average_checkpoints(run, plan.average, out / "model")
 
 
-def _scores(model: Path, rules: Rules, pairs: list[Pair]) -> dict[str, Any]:
+def _test_scores(model: Path, rules: Rules, pairs: list[Pair]) -> dict[str, Any]:
     """Scores with their signatures, and each pair of the test split with its translation.
 
     And what becomes of the test split where a rule of augmentation changes it.
@@ -161,9 +161,9 @@ def _scores(model: Path, rules: Rules, pairs: list[Pair]) -> dict[str, Any]:
     translator = Translator.from_checkpoint(model)
     references = [target for _, target in pairs]
     translations = translator.translate([source for source, _ in pairs])
-    found = evaluation.scores(translations, references)
+    scores = evaluation.scores(translations, references)
     return {
-        "scores": {name: score._asdict() for name, score in found.items()},
+        "scores": {name: score._asdict() for name, score in scores.items()},
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
         "vocab_size": translator.tokenizer.vocab_size,
         "translations": [(*pair, text) for pair, text in zip(pairs, translations, strict=True)],
@@ -195,5 +195,5 @@ def _as_typed(
     }
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")

@@ -72,11 +72,11 @@ def points(log: Sequence[dict[str, Any]], key: str) -> list[Point]:
 
 def curves(series: dict[str, list[Point]]) -> str:
     """Curves over steps, from zero, each with its name beside its last point, as an SVG."""
-    every = [point for some in series.values() for point in some]
-    if not every:
+    all_points = [point for curve in series.values() for point in curve]
+    if not all_points:
         return "<p>The log has no loss.</p>"
-    last = max(step for step, _ in every)
-    most = max(value for _, value in every)
+    last = max(step for step, _ in all_points)
+    most = max(value for _, value in all_points)
 
     def place(point: Point) -> Point:
         step, value = point
@@ -85,7 +85,7 @@ def curves(series: dict[str, list[Point]]) -> str:
 
     floor = HEIGHT - BOTTOM + 4
     right = WIDTH - 90
-    drawn = [
+    shapes = [
         f'<path d="M{LEFT} 4V{floor}H{right}" stroke="currentColor"/>',
         f'<text x="{LEFT - 6}" y="14" text-anchor="end">{most:.1f}</text>',
         f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">0</text>',
@@ -93,21 +93,21 @@ def curves(series: dict[str, list[Point]]) -> str:
     ]
     ends = []
     labels = []
-    for (name, some), color in zip(series.items(), ("var(--line)", "var(--other)"), strict=True):
-        if not some:
+    for (name, curve), color in zip(series.items(), ("var(--line)", "var(--other)"), strict=True):
+        if not curve:
             continue
-        path = "L".join(f"{x} {y}" for x, y in map(place, some))
-        drawn.append(f'<path d="M{path}" stroke="{color}"/>')
-        labels.append((place(some[-1])[1] + 4, name, color))
-        ends.append(f"{name} ends at {some[-1][1]:.3f}")
+        path = "L".join(f"{x} {y}" for x, y in map(place, curve))
+        shapes.append(f'<path d="M{path}" stroke="{color}"/>')
+        labels.append((place(curve[-1])[1] + 4, name, color))
+        ends.append(f"{name} ends at {curve[-1][1]:.3f}")
     lowest = -LINE_HEIGHT
     for y, name, color in sorted(labels):
         lowest = max(y, lowest + LINE_HEIGHT)  # two ends may lie on each other, two names not
         place_of_name = f'x="{right + 6}" y="{lowest}" style="fill: {color}"'
-        drawn.append(f"<text {place_of_name}>{escape(name)}</text>")
+        shapes.append(f"<text {place_of_name}>{escape(name)}</text>")
     return (
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="Loss by steps: {escape("; ".join(ends))}">{"".join(drawn)}</svg>'
+        f'aria-label="Loss by steps: {escape("; ".join(ends))}">{"".join(shapes)}</svg>'
     )
 
 

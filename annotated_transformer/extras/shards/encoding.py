@@ -12,7 +12,7 @@ from annotated_transformer.data import corpus
 from annotated_transformer.data.parallel_text import VOCABULARY_SAMPLE, sample, stream_files
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import require, say
-from annotated_transformer.extras.shards.reading import TOKENIZER
+from annotated_transformer.extras.shards.reading import TOKENIZER_FILE
 from annotated_transformer.extras.shards.writing import encode
 from annotated_transformer.files import require_writable
 
@@ -80,7 +80,7 @@ def _tokenizer(args: Encoding) -> Tokenizer:
     out = Path(args.out)
     if args.tokenizer or (out / SHARDS_MANIFEST).exists():
         path = Path(args.tokenizer or out)
-        tokenizer = Tokenizer.load(path / TOKENIZER if path.is_dir() else path)
+        tokenizer = Tokenizer.load(path / TOKENIZER_FILE if path.is_dir() else path)
         require(
             args.vocab_size in (None, tokenizer.vocab_size),
             f"{path} has {tokenizer.vocab_size} tokens, --vocab-size says {args.vocab_size}",

@@ -34,8 +34,8 @@ from annotated_transformer.errors import ConfigError, LocalError, require
 from annotated_transformer.files import read_bounded, require_ordinary, without_folders
 from annotated_transformer.settings import Settings
 
-FORMAT = 1
-TOKENIZER = "tokenizer.model"
+SHARD_FORMAT = 1
+TOKENIZER_FILE = "tokenizer.model"
 MAX_MANIFEST_BYTES = 2**26  # 100,000 shards
 NUMBERS_AT_ONCE = 2**20  # read to verify a file, so that its size does not matter
 
@@ -90,16 +90,18 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
-        found = Manifest.from_dict(json.loads(content.decode("utf-8")))
-        require(found.format == FORMAT, f"format must be {FORMAT}, got {found.format}")
-        entries = [ShardEntry.from_dict(entry) for entry in found.shards]
+        manifest = Manifest.from_dict(json.loads(content.decode("utf-8")))
+        require(
+            manifest.format == SHARD_FORMAT, f"format must be {SHARD_FORMAT}, got {manifest.format}"
+        )
+        entries = [ShardEntry.from_dict(entry) for entry in manifest.shards]
         least = min((min(e.pairs, e.source_tokens, e.target_tokens) for e in entries), default=0)
         require(least >= 0, f"a shard's counts must not be negative, got {least}")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    return found.replace(shards=entries, corpus=without_folders(found.corpus))
+    return manifest.replace(shards=entries, corpus=without_folders(manifest.corpus))
 
 
 class ArrayFile:
@@ -122,13 +124,13 @@ class ArrayFile:
         try:
             require_ordinary(path)
             self.file = open(path, "rb", buffering=0)  # noqa: SIM115, closed with the object
-            found = self.file.read(len(self.header))
+            start = self.file.read(len(self.header))
             n_bytes = os.fstat(self.file.fileno()).st_size
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
         is_whole = n_bytes == len(self.header) + size * self.dtype.itemsize
         promised = f"{size} numbers of type {self.dtype}, as {SHARDS_MANIFEST} says"
-        require(is_whole and found == self.header, f"{path} is damaged: it must hold {promised}")
+        require(is_whole and start == self.header, f"{path} is damaged: it must hold {promised}")
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """The numbers from `start` to `stop`."""
@@ -136,21 +138,21 @@ class ArrayFile:
         at = len(self.header) + start * self.dtype.itemsize
         # A forked process shares this one's position in the file, which `pread` does not use.
         if hasattr(os, "pread"):
-            found = os.pread(self.file.fileno(), n_bytes, at)
+            content = os.pread(self.file.fileno(), n_bytes, at)
         else:
             self.file.seek(at)
-            found = self.file.read(n_bytes)
-        if len(found) != n_bytes:
+            content = self.file.read(n_bytes)
+        if len(content) != n_bytes:
             raise LocalError(f"{self.path} was cut short while it was being read")
-        return np.frombuffer(found, self.dtype)
+        return np.frombuffer(content, self.dtype)
 
     def verified(self) -> Iterator[np.ndarray]:
         """All numbers, some at a time. Raises ConfigError at the end for another SHA-256."""
         hashed = hashlib.sha256(self.header)
         for start in range(0, self.size, NUMBERS_AT_ONCE):
-            some = self.numbers(start, min(start + NUMBERS_AT_ONCE, self.size))
-            hashed.update(some.data)
-            yield some
+            block = self.numbers(start, min(start + NUMBERS_AT_ONCE, self.size))
+            hashed.update(block.data)
+            yield block
         is_same = hashed.hexdigest() == self.sha256
         require(is_same, f"{self.path} is damaged: its SHA-256 is not the one in {SHARDS_MANIFEST}")
 
@@ -214,7 +216,7 @@ class Shards(EncodedCorpus):
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the ids. Raises ConfigError if the file holds another."""
-        path = self.directory / TOKENIZER
+        path = self.directory / TOKENIZER_FILE
         tokenizer = Tokenizer.load(path)
         is_ours = self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size
         require(is_ours, f"{path} is not the vocabulary of these shards")
@@ -234,14 +236,14 @@ class Shards(EncodedCorpus):
 
     def lengths(self, indices: Int64[np.ndarray, "n"]) -> Int32[np.ndarray, "n 2"]:
         """Source and target tokens of many pairs: the offsets of each shard are read once."""
-        found = np.empty((len(indices), 2), np.int32)
+        result = np.empty((len(indices), 2), np.int32)
         shard_of = np.searchsorted(self.firsts, indices, side="right") - 1
         for number in np.unique(shard_of).tolist():
             here = np.flatnonzero(shard_of == number)
             offsets = self.shards[number].offsets
             lengths = np.diff(offsets.numbers(0, offsets.size)).reshape(-1, 2)
-            found[here] = lengths[indices[here] - self.firsts[number]]
-        return found
+            result[here] = lengths[indices[here] - self.firsts[number]]
+        return result
 
     def gather(self, indices: Int64[np.ndarray, "n"]) -> list[TokenPair]:
         """The pairs at these indices, in this order."""

@@ -62,10 +62,10 @@ def encode(
     require(pairs_per_shard >= 1, f"pairs_per_shard must be at least 1, got {pairs_per_shard}")
     directory = Path(directory)
     made_from = corpus, split, revision, tokenizer.sha256, tokenizer.vocab_size, pairs_per_shard
-    manifest = Manifest(shards.FORMAT, False, *made_from, shards=[])
+    manifest = Manifest(shards.SHARD_FORMAT, False, *made_from, shards=[])
     before = _shards_of_a_killed_run(directory, manifest)
     if not before:
-        path = directory / shards.TOKENIZER
+        path = directory / shards.TOKENIZER_FILE
         is_ours = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == tokenizer.model_bytes
         require(is_ours, f"{path} is another vocabulary, but there are no shards: {ADVICE}")
         write_bytes(path, tokenizer.model_bytes)
@@ -79,12 +79,12 @@ def encode(
             shard = islice(rest, pairs_per_shard)
             n_pairs = 0
             encoded = []
-            while some := list(islice(shard, PAIRS_AT_ONCE)):
-                text.add(some)
-                n_pairs += len(some)
+            while block := list(islice(shard, PAIRS_AT_ONCE)):
+                text.add(block)
+                n_pairs += len(block)
                 if not is_kept:
-                    encoded.append(encode_some(tokenizer, some, manifest.id_type, threads))
-                bar.update(len(some))
+                    encoded.append(encode_some(tokenizer, block, manifest.id_type, threads))
+                bar.update(len(block))
             if n_pairs == 0:
                 break
             is_same = known is None or known.pairs_sha256 == text.hexdigest()
