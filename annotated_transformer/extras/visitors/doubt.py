@@ -54,8 +54,8 @@ class Doubt(NamedTuple):
         require(is_pair, f"words must be two texts, got {words!r:.60}")
         translated = doubt.get("translated", "")
         require(isinstance(translated, str), f"translated must be a text, got {translated!r:.60}")
-        found = re.search(r"-([a-z]{2})-([a-z]{2})(?![a-z])", str(config.get("corpus", "")))
-        languages = (found[1], found[2]) if found else ("", "")
+        pairs = re.findall(r"-([a-z]{2})(?=-([a-z]{2})(?![a-z]))", str(config.get("corpus", "")))
+        languages = pairs[-1] if pairs else ("", "")  # the last, as in the page
         return cls(unsure_below, languages, frozenset(translated.split()))
 
 
