@@ -88,8 +88,8 @@ def with_corpus_name(config: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def corpus_languages(config: Mapping[str, Any]) -> tuple[str, str]:
     """The languages that a corpus is named for, "tatoeba-en-de"; two empty strings if it is not."""
-    match = re.search(r"-([a-z]{2})-([a-z]{2})(?![a-z])", str(config.get("corpus", "")))
-    return (match[1], match[2]) if match else ("", "")
+    pairs = re.findall(r"-([a-z]{2})(?=-([a-z]{2})(?![a-z]))", str(config.get("corpus", "")))
+    return pairs[-1] if pairs else ("", "")
 
 
 def read_model_config(directory: str | Path) -> ModelConfig:

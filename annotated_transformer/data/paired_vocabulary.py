@@ -9,6 +9,7 @@ uses these classes as it uses SentencePiece's processor.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from base64 import b64decode, b64encode

@@ -20,6 +20,7 @@ from torch import Tensor
 from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.data.paired_vocabulary import MARIAN_FILES, marian_files
+from annotated_transformer.data.tokenizer import BACK, Tokenizer
 from annotated_transformer.errors import PROGRAM, ConfigError, require
 from annotated_transformer.extras.formats.model_card import card, languages, readable
 from annotated_transformer.extras.formats.own_form import require_range
@@ -72,7 +73,7 @@ def export_checkpoint(
         "generation_config.json": _generation(config, length),
         **tokenizer_files(tokenizer, length),
     }
-    text = card(directory, out, model, dtype, _usage(out), notes, _header(stored))
+    text = card(directory, out, model, dtype, _usage(out, tokenizer), notes, _header(stored))
     theirs = _tensors(model, length)
     for name, content in written.items():
         write_text(out / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
@@ -206,8 +207,19 @@ def _header(config: dict[str, Any]) -> str:
     return f"---\n{f'language:{named}' if named else ''}\n{kind}\n---".replace("\n\n", "\n")
 
 
-def _usage(out: Path) -> str:
+def _usage(out: Path, tokenizer: Tokenizer) -> str:
     name = json.dumps(readable(out.name), ensure_ascii=False)
+    way_back = f"""
+
+It translates the other way too, where the token `{BACK}` comes first, which no text can spell:
+
+```python
+import torch
+
+ids = [tokenizer.convert_tokens_to_ids("{BACK}"), *tokenizer(text).input_ids]
+print(tokenizer.decode(model.generate(input_ids=torch.tensor([ids]))[0], skip_special_tokens=True))
+```"""
+    has_way_back = BACK in tokenizer.pieces(range(tokenizer.vocab_size))
     return f"""To translate, with transformers 4.57 or 5, which has no pipeline for this:
 
 ```python
@@ -219,4 +231,6 @@ batch = tokenizer(["I am hungry."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```
 
-`{PROGRAM} import {readable(out.name)} --out model` restores the checkpoint that it was."""
+`{PROGRAM} import {readable(out.name)} --out model` restores the checkpoint that it was.
+For CTranslate2 use `{PROGRAM} export --to ctranslate2`: its own converter of Marian's
+models drops the last token of a vocabulary.{way_back if has_way_back else ""}"""

@@ -120,19 +120,19 @@ def _our_own(source: _Source) -> _Model:
         require_home(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    theirs = their_config(config, 0, "")
-    for name in sorted(COMPUTES & source.config.keys() & theirs.keys()):
-        got = source.config[name]
-        rule = f"{path}: {name} must be {theirs[name]}, as its entry {OURS} says"
-        require(got == theirs[name], f"{rule}, got {shown(got)}")
     vocabulary = source.directory / "tokenizer.model"
     how = "copy tokenizer.model from the folder that was exported"
     require(vocabulary.exists(), f"{source.directory} has no tokenizer.model: {how}")
     tokenizer = Tokenizer.load(vocabulary)
     checkpoint.require_vocabulary(tokenizer, config, source.directory)
+    tensors = _read(source, config, config.vocab_size)
     metadata = weights.read_metadata(source.path)
     weights.require_belongs(metadata, config, tokenizer.sha256, source.path)
-    tensors = _read(source, config, config.vocab_size)
+    theirs = their_config(config, 0, "")
+    for name in sorted(COMPUTES & source.config.keys() & theirs.keys()):
+        got = source.config[name]
+        rule = f"{path}: {name} must be {theirs[name]}, as its entry {OURS} says"
+        require(got == theirs[name], f"{rule}, got {shown(got)}")
     for option, part in (("bias", "attention.W_"), ("output_bias", "embedding.bias")):
         biases = [name for name in tensors if part in name and name.endswith(".bias")]
         if any(tensors[name].any() for name in biases):

@@ -117,6 +117,8 @@ def test_a_card_of_the_books_model_is_short_and_promises_no_pipeline(tmp_path, f
     assert '"unsure_below"' in card and "translated" not in card
     assert len(card) < 10_000 and max(map(len, card.split("\n"))) < 1000
     assert "pipeline_tag" not in card
+    is_for_transformers = "from_pretrained" in card
+    assert is_for_transformers == ('convert_tokens_to_ids("<2source>")' in card)
 
 
 def test_a_card_has_the_scores_of_its_own_directory_alone(tmp_path):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.page.writing import write_page
+from annotated_transformer.extras.visitors.doubt import Doubt
 from tools.page_engine import NODE, run_engine
 from toys import small_checkpoint, text_pairs
 
@@ -49,6 +50,7 @@ def test_a_long_corpus_is_read_in_no_time(tmp_path, page_of_ours):
         settings(tmp_path / "own", corpus=corpus)
         (facts,) = opened(page_of_ours, tmp_path / "own")
         assert facts["languages"] == languages.split(" ")
+        assert [*Doubt.of({"corpus": corpus}).languages] == languages.split(" ")
 
 
 @needs_node
