@@ -111,6 +111,8 @@ def var_miniature(TABLE_3, TEN, early, late, counts, p_of, rows):
         ax.plot(x, before, "o", color="grey", markersize=3)
         ax.plot([x, x], ends, color=PALETTE[0])
         dot(ax, x, y, counts(one, p_of))
+        seeds = [one.scaled(seed) for seed in one.found.seeds]
+        ax.plot([x] * len(seeds), seeds, "o", color="black", markersize=1.5, zorder=3)
         side, shift = ("right", -6) if row.id in ("C6", "D3", "A3") else ("left", 6)
         note(ax, row.name, (x, y), (shift, 0), ha=side, va="center", fontsize=9)
     ax.axline((0, 0), slope=1, color="grey", linestyle="--", linewidth=0.8)
@@ -209,7 +211,7 @@ def claims_differences(early, late, counts, p_of):
             y, (mean, *ends) = names.index(name) + shift, map(one.scaled, one.found[:3])
             ax.plot(ends, [y, y], color=color)
             seeds = [one.scaled(seed) for seed in one.found.seeds]
-            ax.plot(seeds, [y] * len(seeds), "|", color=color, markersize=8)
+            ax.plot(seeds, [y] * len(seeds), "o", color="black", markersize=2, zorder=3)
             inside = color if some is early or counts(one, p_of) else "white"
             ax.plot(mean, y, "o", color=color, markersize=6, markerfacecolor=inside)
     ax.axvline(0, color="black", linewidth=0.8)

@@ -78,6 +78,7 @@ def test_bleu_is_judged_by_the_curve_in_nats_and_not_by_its_own_number():
     """0.6 BLEU is more than any movement in nats; the lead in nats has halved."""
     fading = table(A1=(0.2, 0.1), bleu=0.6)
     assert better("A1", measure="bleu")(fading)[0] == NOT_AT_THIS_LENGTH
+    assert nearly_the_same("A1", "bleu")(fading)[0] == NOT_AT_THIS_LENGTH
     steady = table(A1=(0.11, 0.1), bleu=0.6)
     assert better("A1", measure="bleu")(steady)[0] == HOLDS
 
