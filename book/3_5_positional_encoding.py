@@ -586,8 +586,8 @@ for positions, model in copiers.items():
     shares = {n: accuracy(model, n).mean().item() for n in (5, 10, 12, 15, 20)}
     print(f"{positions:22}", "  ".join(f"{s:.2f}" for s in shares.values()))
     assert (shares[10] < 0.6) == (positions == "none")
-    assert positions == "none" or min(shares[5], shares[10]) > 0.9
-    assert positions == "none" or shares[20] < 0.75
+    if positions != "none":
+        assert min(shares[5], shares[10]) > 0.9 and shares[20] < 0.75
 
 # %% [markdown]
 # Where in a sentence of 20 do things go wrong? (Exact values differ a little between processors.)

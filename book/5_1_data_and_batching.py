@@ -592,9 +592,9 @@ assert_close(gradients(packed[real]), gradients(padded[real]), atol=1e-3, rtol=1
 # %% [markdown]
 # ### What 25,000 + 25,000 tokens look like
 #
-# What is a batch of the paper? We measured it on a slice of WMT's training data, 9,999 pairs of European Parliament,
-# web and news text (`benchmarks/wmt_slice.py`, with 32,000 pieces learned from the slice). Suppose that each of the
-# paper's eight GPUs takes an eighth, 3,125 tokens a side.
+# What is a batch of the paper? We measured it on a slice of WMT's training data: 9,999 pairs of European Parliament,
+# web and news text, with a vocabulary of 32,000 tokens learned from the slice. Suppose that each of the paper's eight
+# GPUs takes an eighth, 3,125 tokens a side.
 
 # %% tags=["row-H5"]
 wmt = read_result("results/wmt_slice.json")
@@ -725,7 +725,8 @@ assert by_chance > 0.05 and by_group == 0
 # The rules know no language: names are the words that both sides share and never write small, number words those that
 # stand where the other side has digits. What needs no learning is settled by the tokenizer. `as_typed=True` makes every
 # digit a token, so that 1984 is copied digit by digit, and takes ‘ ’ \` ´ for one apostrophe, „ “ « » for one quotation mark.
-# And before encoding, a line in capitals is read as a sentence in small letters, and one without a letter comes back.
+# Two further rules belong to `for_visitors(translator)`, which wraps a translator for people who type: it reads a line in
+# capitals as a sentence in small letters, and returns a line without a letter unchanged.
 #
 # :::{dropdown} Where this is
 # `annotated_transformer/data/`: `tokenizer.py`, `batching.py`, `corpus.py`, `parallel_text.py`, with tests of the same

@@ -38,6 +38,7 @@ from annotated_transformer.data.batching import encode_pairs
 from annotated_transformer.data.parallel_text import fold
 from annotated_transformer.decoding.evaluation import bleu_counts, bleu_from_counts
 from annotated_transformer.decoding.search import length_penalty
+from annotated_transformer.extras.visitors import for_visitors
 
 use_style()
 

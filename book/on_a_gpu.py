@@ -362,12 +362,12 @@ for scale in (1, 100):  # scores of a hundred and more: nothing overflows
 # sentences of similar length ([chapter 5.1](5_1_data_and_batching.ipynb)) or **pack** the real tokens of all sentences
 # into one row.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Left, a padded batch: three rows of 8 squares with 3, 8 and 5 coloured squares and the rest grey padding. Right, packed: one row of 16 coloured squares in three colours, with the starts 0, 3, 11 and 16 marked below."}, "figure": {"caption": "The same three sentences, padded to 24 positions and packed into 16. Attention is told where each sentence starts.", "name": "fig-gpu-packed"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Left, a padded batch: three rows of 8 squares with 3, 8 and 5 coloured squares and the rest grey padding. Right, packed: one row of 16 coloured squares in three colours, with the starts 0, 3, 11 and 16 marked below."}, "figure": {"caption": "The same three sentences, padded to 24 positions and packed into 16. The numbers mark where each sentence starts.", "name": "fig-gpu-packed"}}
 gpu_pictures.gpu_packed()
 
 # %% tags=["hide-cell"]
 packing = Packing(torch.arange(8) < torch.tensor([[3], [8], [5]]))
-assert packing.starts.tolist() == [0, 3, 11, 16] and len(packing.positions) == 16 and packing.longest == 8
+assert packing.rows.view(3, 8)[:, 0].tolist() == [0, 3, 11] and len(packing.positions) == 16
 rng = random.Random(1)
 lengths = [min(150, max(2, round(rng.lognormvariate(3.1, 0.55)))) for _ in range(10_000)]
 grouped = group_by_length(np.array([lengths, lengths]).T, 4096)
@@ -385,8 +385,8 @@ print(f"loss of a step, padded {losses[0]:.4f}, packed {losses[1]:.4f}")
 
 # %% [markdown]
 # In random batches of 100 (lengths drawn by us), 72 percent of the positions are padding; grouped, 2 percent. Packing
-# removes these too and gives the same loss, with a kernel for sentences of different lengths
-# (`torch.nn.attention.varlen`). On a CPU our training packs by default; on a GPU `packing="on"` enables it.
+# removes these too and gives the same loss. On a CPU our training packs by default. On a GPU it never does, because
+# packed steps were no faster there (below).
 
 # %% tags=["hide-cell"]
 assert padded["grouped"] < 1.03 * sum(lengths) and round(1 - sum(lengths) / padded["at random"], 2) == 0.72

@@ -2,15 +2,17 @@
 (() => {
   // A box that scrolls can be reached with the Tab key; the theme sees to code and tables, this to formulas and the rest.
   const SCROLLS = ".bd-article mjx-container[display='true'], .bd-article .math, .bd-article table";
-  const reach = () => document.querySelectorAll(SCROLLS).forEach((box) => {
-    const wide = box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";
-    if (wide) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
-  });
+  const reach = () =>
+    document.querySelectorAll(SCROLLS).forEach((box) => {
+      const wide =
+        box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";
+      if (wide) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    });
 
   // The translator's views: a frame takes the place of the stored example, as high as what it shows, in the page's colours.
   const liveViews = () => {
-    const colours = () => document.documentElement.dataset.theme === "dark" ? "dark" : "light";
+    const colours = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
     const frames = [...document.querySelectorAll(".translator-view[data-src]")].map((view) => {
       const frame = document.createElement("iframe");
       frame.loading = "lazy";
@@ -22,15 +24,19 @@
     });
     window.addEventListener("message", ({ source, data }) => {
       const frame = frames.find((one) => one.contentWindow === source);
-      if (frame && Number.isFinite(data.height)) frame.style.height = `${Math.ceil(data.height) + 4}px`;
+      if (frame && Number.isFinite(data.height))
+        frame.style.height = `${Math.ceil(data.height) + 4}px`;
     });
-    new MutationObserver(() => frames.forEach((frame) => frame.contentWindow?.postMessage({ theme: colours() }, "*")))
-      .observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    new MutationObserver(() =>
+      frames.forEach((frame) => frame.contentWindow?.postMessage({ theme: colours() }, "*")),
+    ).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   };
 
   const start = () => {
     // Sphinx writes the bibliography as a list whose children are no list items.
-    document.querySelectorAll("[role='list'] > .citation").forEach((work) => work.setAttribute("role", "listitem"));
+    document
+      .querySelectorAll("[role='list'] > .citation")
+      .forEach((work) => work.setAttribute("role", "listitem"));
     reach();
     let waiting = 0;
     window.addEventListener("resize", () => {
@@ -44,11 +50,15 @@
       theme = document.documentElement.dataset.theme;
       document.documentElement.dataset.theme = "light";
       folded = [...document.querySelectorAll(".bd-article details:not([open])")];
-      folded.forEach((part) => { part.open = true; });
+      folded.forEach((part) => {
+        part.open = true;
+      });
     });
     window.addEventListener("afterprint", () => {
       document.documentElement.dataset.theme = theme;
-      folded.forEach((part) => { part.open = false; });
+      folded.forEach((part) => {
+        part.open = false;
+      });
     });
     window.MathJax?.startup?.promise?.then(reach);
     liveViews();

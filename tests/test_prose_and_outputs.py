@@ -25,7 +25,7 @@ NUMBER = re.compile(r"(?<![\w.^{/=-])\d[\d,]*\.\d+(?!\w|\.\d| [mb]illion)")
 RANGE = re.compile(r"(?:(\d[\d,.]*\d|\d)(?: %| nats)? to|between (\d[\d,.]*) and) (\d[\d,.]*\d|\d)")
 
 
-TABLES = ROOT / "annotated_transformer" / "tables"
+TABLES = ROOT / "book" / "lab" / "tables"
 """Of the paper: what it prints is no output of ours."""
 SOURCES = set(re.findall(r"\d+\.\d+", "".join(p.read_text("utf-8") for p in TABLES.glob("*.py"))))
 CHAPTERS = [path for path in notebooks.chapters() if path.stem in SECOND_HALF]

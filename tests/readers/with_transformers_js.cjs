@@ -4,7 +4,9 @@
 const { createRequire } = require("module");
 const path = require("path");
 const fs = require("fs");
-const library = createRequire(path.join(process.argv[2], "package.json"))("@huggingface/transformers");
+const library = createRequire(path.join(process.argv[2], "package.json"))(
+  "@huggingface/transformers",
+);
 const { AutoModelForSeq2SeqLM, AutoTokenizer, env } = library;
 
 async function answered({ folder, texts, extra }) {
@@ -19,9 +21,17 @@ async function answered({ folder, texts, extra }) {
   const order = sources.map((_, i) => i).sort((i, j) => sources[i].length - sources[j].length);
   for (let start = 0; start < order.length; start += 32) {
     const some = order.slice(start, start + 32);
-    const inputs = tokenizer(some.map((i) => texts[i]), { padding: true });
+    const inputs = tokenizer(
+      some.map((i) => texts[i]),
+      { padding: true },
+    );
     const max_new_tokens = inputs.input_ids.dims[1] + extra;
-    const found = await model.generate({ ...inputs, max_new_tokens, num_beams: 1, do_sample: false });
+    const found = await model.generate({
+      ...inputs,
+      max_new_tokens,
+      num_beams: 1,
+      do_sample: false,
+    });
     found.tolist().forEach((row, k) => {
       const ids = row.slice(1).map(Number);
       const end = ids.indexOf(model.config.eos_token_id);
@@ -36,4 +46,7 @@ async function main() {
   for (const asked of JSON.parse(fs.readFileSync(0, "utf8"))) answers.push(await answered(asked));
   console.log(JSON.stringify(answers));
 }
-main().catch((error) => { console.error(error); process.exit(1); });
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});

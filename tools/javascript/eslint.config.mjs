@@ -6,7 +6,7 @@ import globals from "globals";
 // The scripts of a page share one scope, so what a file declares at its top is known to the others.
 const declarations = /^(?:async )?(?:function\*?|class|const|let) (?:(\w+)|[{[]([^}\]]+)[}\]])/gm;
 const shared = {};
-// Python writes these: the engine's wrapper, a page's data, and the explorer of looking/explorer.html.
+// Python writes these: the engine's wrapper, a page's data, and the explorer of extras/page/files/explorer.html.
 const written = [
   "explorerTemplate",
   "makeEngine",

@@ -1,7 +1,8 @@
 // What the page says of its doubts: lines under the translation, marks in it, and all of it as the text of a report.
 const honest = (() => {
   const percent = (p) => `${Math.round(100 * p)} %`;
-  const nameOf = (language) => (language ? new Intl.DisplayNames("en", { type: "language" }).of(language) : "its language");
+  const nameOf = (language) =>
+    language ? new Intl.DisplayNames("en", { type: "language" }).of(language) : "its language";
   const isUnsure = ({ meanP }, { unsure_below }) => meanP < (unsure_below || 0);
 
   const strangeLine = (strange, { languages, doubt, canSwap }) => {
@@ -13,32 +14,53 @@ const honest = (() => {
       long: `Of 1,000 sentences that the model was trained on, one has more than ${doubt.longest} words, as this has: try it in parts.`,
     }[strange];
   };
-  const marks = (words) => words.flatMap((word, i) => [i ? ", " : "", make("mark", { className: "doubt" }, word)]);
+  const marks = (words) =>
+    words.flatMap((word, i) => [i ? ", " : "", make("mark", { className: "doubt" }, word)]);
   const lines = ({ strange, hypotheses: [best], byScore }, model) => {
     const found = [];
     if (strange) found.push([strangeLine(strange, model)]);
     if (isUnsure(best, model.doubt)) {
-      found.push([`The model is unsure: the mean probability of its tokens is ${percent(best.meanP)}, and below ` +
-        `${percent(model.doubt.unsure_below)} it is often wrong. `, make("mark", { className: "doubt" }, "Improbable tokens"), " are marked."]);
+      found.push([
+        `The model is unsure: the mean probability of its tokens is ${percent(best.meanP)}, and below ` +
+          `${percent(model.doubt.unsure_below)} it is often wrong. `,
+        make("mark", { className: "doubt" }, "Improbable tokens"),
+        " are marked.",
+      ]);
     }
     if (best.lost.length) {
       found.push(["Not in the translation: ", ...marks(best.lost), "."]);
     }
     if (byScore) {
       const lost = byScore.lost.filter((word) => !best.lost.includes(word));
-      found.push([`A wider beam has this. By score alone it would be “${byScore.text}”, which has lost `, ...marks(lost), "."]);
+      found.push([
+        `A wider beam has this. By score alone it would be “${byScore.text}”, which has lost `,
+        ...marks(lost),
+        ".",
+      ]);
     }
     return found;
   };
   // The translation; where the model is unsure, with its improbable tokens marked.
-  const marked = (best, { doubt }) => (!isUnsure(best, doubt) ? [best.text] : best.parts.map(({ text, p }) =>
-    p < doubt.unsure_below && text.trim() ? make("mark", { className: "doubt", title: `probability ${percent(p)}` }, text) : text));
+  const marked = (best, { doubt }) =>
+    !isUnsure(best, doubt)
+      ? [best.text]
+      : best.parts.map(({ text, p }) =>
+          p < doubt.unsure_below && text.trim()
+            ? make("mark", { className: "doubt", title: `probability ${percent(p)}` }, text)
+            : text,
+        );
 
-  const report = ({ text, beamSize, alpha }, { hypotheses: [best] }, { languages, doubt, name, n_parameters, version }) => {
+  const report = (
+    { text, beamSize, alpha },
+    { hypotheses: [best] },
+    { languages, doubt, name, n_parameters, version },
+  ) => {
     // In Markdown, a fence that is longer than any row of such marks shows what is inside as it is: no picture, no @name.
     const fenced = (...lines) => {
       const oneLine = lines.map((line) => line.replaceAll("\n", " "));
-      const fence = "`".repeat(1 + Math.max(2, ...(oneLine.join().match(/`+/g) || []).map((marks) => marks.length)));
+      const fence = "`".repeat(
+        1 + Math.max(2, ...(oneLine.join().match(/`+/g) || []).map((marks) => marks.length)),
+      );
       return [fence, ...oneLine, fence].join("\n");
     };
     const named = (word, language) => `${word}${language ? ` (${language})` : ""}:`;
@@ -49,7 +71,13 @@ const honest = (() => {
       `${document.documentElement.dataset.engine} in ${navigator.userAgent}`,
     );
     return [
-      named("Text", languages[0]), fenced(text), named("Translation", languages[1]), fenced(best.text), "What is wrong with it:", "", facts,
+      named("Text", languages[0]),
+      fenced(text),
+      named("Translation", languages[1]),
+      fenced(best.text),
+      "What is wrong with it:",
+      "",
+      facts,
     ].join("\n\n");
   };
   return { lines, marked, report, nameOf };

@@ -2,7 +2,9 @@
 // the length penalty, the colours. A book shows a view in a frame, by an address such as index.html#view=beam&text=I%20like%20tea.
 // It is told the height of the page, and says when its reader goes over to dark or light.
 const inBook = (() => {
-  const ASKED = ["text", "beam", "alpha"], LONGEST = 5000, root = document.documentElement;
+  const ASKED = ["text", "beam", "alpha"],
+    LONGEST = 5000,
+    root = document.documentElement;
   const read = () => {
     const asked = new URLSearchParams(location.hash.slice(1));
     for (const name of ASKED) if (asked.has(name)) part(name).value = asked.get(name);
@@ -13,14 +15,17 @@ const inBook = (() => {
   // A page of its own keeps its address up to date, so that it can be sent to a friend.
   const write = () => {
     if (parent !== window || asked.has("view")) return;
-    const values = ASKED.map((name) => [name, part(name).value]).filter(([, value]) => value.length <= LONGEST);
+    const values = ASKED.map((name) => [name, part(name).value]).filter(
+      ([, value]) => value.length <= LONGEST,
+    );
     history.replaceState(null, "", `#${new URLSearchParams(values)}`);
   };
   const tell = () => parent.postMessage({ height: document.body.offsetHeight }, "*");
   if (parent !== window) {
     new ResizeObserver(tell).observe(document.body);
     addEventListener("message", ({ source, data }) => {
-      if (source === parent && ["light", "dark"].includes(data?.theme)) root.dataset.theme = data.theme;
+      if (source === parent && ["light", "dark"].includes(data?.theme))
+        root.dataset.theme = data.theme;
     });
   }
   return { theme: asked.get("theme"), read, write };

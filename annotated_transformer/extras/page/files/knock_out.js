@@ -20,7 +20,8 @@ const knockOut = (() => {
     const length = Array.from({ length: a.length + 1 }, () => new Array(b.length + 1).fill(0));
     for (let i = a.length - 1; i >= 0; i--) {
       for (let j = b.length - 1; j >= 0; j--) {
-        length[i][j] = a[i] === b[j] ? 1 + length[i + 1][j + 1] : Math.max(length[i + 1][j], length[i][j + 1]);
+        length[i][j] =
+          a[i] === b[j] ? 1 + length[i + 1][j + 1] : Math.max(length[i + 1][j], length[i][j + 1]);
       }
     }
     const [before, after] = [a, b].map((words) => words.map((word) => ({ word, isKept: false })));
@@ -59,27 +60,43 @@ const knockOut = (() => {
     const numbers = (n) => Array.from({ length: n }, (_, i) => [i, i + 1]);
     const fit = (newConfig) => {
       config = newConfig;
-      const options = [KINDS, [["", "all layers"], ...numbers(config.N)], [["", "all heads"], ...numbers(config.h)]];
+      const options = [
+        KINDS,
+        [["", "all layers"], ...numbers(config.N)],
+        [["", "all heads"], ...numbers(config.h)],
+      ];
       choices.forEach((choice, i) => {
-        choice.replaceChildren(...options[i].map(([value, textContent]) => make("option", { value, textContent })));
+        choice.replaceChildren(
+          ...options[i].map(([value, textContent]) => make("option", { value, textContent })),
+        );
       });
       choose("cross", config.N - 1, "");
       part("without-positions").disabled = config.positions === "none";
     };
     const choose = (...values) => {
-      choices.forEach((choice, i) => { choice.value = values[i]; });
+      choices.forEach((choice, i) => {
+        choice.value = values[i];
+      });
       part("without-positions").checked = choices[1].disabled = choices[2].disabled = false;
     };
     const change = () => {
       const [kind, layer, head] = choices.map(({ value }) => value);
-      return { without: headsOf({ kind, layer, head }, config), positions: !part("without-positions").checked };
+      return {
+        without: headsOf({ kind, layer, head }, config),
+        positions: !part("without-positions").checked,
+      };
     };
     const update = () => {
       for (const choice of choices.slice(1)) choice.disabled = !choices[0].value;
       onChange();
     };
-    for (const choice of [...choices, part("without-positions")]) choice.addEventListener("change", update);
-    const line = (words, { score }) => [...marked(words), " ", make("span", { className: "number" }, `(${signed(score, 3)})`)];
+    for (const choice of [...choices, part("without-positions")])
+      choice.addEventListener("change", update);
+    const line = (words, { score }) => [
+      ...marked(words),
+      " ",
+      make("span", { className: "number" }, `(${signed(score, 3)})`),
+    ];
     return {
       fit,
       choose,
@@ -91,7 +108,9 @@ const knockOut = (() => {
         part("left").replaceChildren(...line(after, left));
         part("without-said").textContent = summary(before, after);
       },
-      clear: () => { for (const id of ["whole", "left", "without-said"]) part(id).textContent = ""; },
+      clear: () => {
+        for (const id of ["whole", "left", "without-said"]) part(id).textContent = "";
+      },
       spoken: () => `${part("without-said").textContent} ${part("left").textContent}`,
     };
   };

@@ -12,7 +12,7 @@ const makeSvg = (name, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
-const signed = (value, digits) => value.toFixed(digits).replace("-", "\u2212");  // with a true minus
+const signed = (value, digits) => value.toFixed(digits).replace("-", "\u2212"); // with a true minus
 
 // Each view's link leads to its chapter, where the page knows its book.
 const linkChapters = (book) => {

@@ -4,14 +4,15 @@
 // integers that are added up exactly: `annotated_transformer/extras/page/int8_rows.py` computes the
 // same ones in Python.
 
-const STEPS = 2047;  // a row is rounded to the integers from -2047 to 2047
-const ROWS = 16;  // as many rows meet the weights at a time
-const FIRST_BYTE = 65536;  // of our numbers; what is below is the compiler's
+const STEPS = 2047; // a row is rounded to the integers from -2047 to 2047
+const ROWS = 16; // as many rows meet the weights at a time
+const FIRST_BYTE = 65536; // of our numbers; what is below is the compiler's
 
 // kernels.c's function on this memory; null without SIMD, or where the page's server forbids to compile.
 function compiled(kernels, memory) {
   try {
-    return new WebAssembly.Instance(new WebAssembly.Module(kernels), { env: { memory } }).exports.products;
+    return new WebAssembly.Instance(new WebAssembly.Module(kernels), { env: { memory } }).exports
+      .products;
   } catch {
     return null;
   }
@@ -21,8 +22,10 @@ class Matrices {
   // All matrices of 8-bit weights in one memory, and the products of rows with them: in
   // WebAssembly (kernels.c) or, if `useWasm` is false or there is no SIMD, in JavaScript.
   constructor(kernels, matrices, useWasm) {
-    const wide = (n) => 16 * Math.ceil(n / 16);  // both sides of a product are padded with 0
-    const [widest, longest] = ["nIn", "nOut"].map((side) => Math.max(...matrices.map((m) => m[side])));
+    const wide = (n) => 16 * Math.ceil(n / 16); // both sides of a product are padded with 0
+    const [widest, longest] = ["nIn", "nOut"].map((side) =>
+      Math.max(...matrices.map((m) => m[side])),
+    );
     let size = FIRST_BYTE;
     for (const matrix of matrices) {
       matrix.start = size;
@@ -48,8 +51,11 @@ class Matrices {
 
   // x W^T + b for each of the rows: each is q m / STEPS, with integers q and its largest entry m.
   linear(matrix, x) {
-    const { nIn, nOut, scales, bias } = matrix, wide = 16 * Math.ceil(nIn / 16);
-    const nRows = x.length / nIn, y = new Float64Array(nRows * nOut), largest = new Float64Array(ROWS);
+    const { nIn, nOut, scales, bias } = matrix,
+      wide = 16 * Math.ceil(nIn / 16);
+    const nRows = x.length / nIn,
+      y = new Float64Array(nRows * nOut),
+      largest = new Float64Array(ROWS);
     for (let first = 0; first < nRows; first += ROWS) {
       const n = Math.min(ROWS, nRows - first);
       for (let r = 0; r < n; r++) {
@@ -64,7 +70,8 @@ class Matrices {
       if (this.isWasm) this.products(matrix.start, this.rowsStart, this.outStart, nOut, wide, n);
       else this.plainProducts(matrix.start, nOut, wide, n);
       for (let r = 0; r < n; r++) {
-        const scale = largest[r] / STEPS, start = (first + r) * nOut;
+        const scale = largest[r] / STEPS,
+          start = (first + r) * nOut;
         for (let o = 0; o < nOut; o++) {
           y[start + o] = this.out[r * nOut + o] * scale * scales[o] + (bias ? bias[o] : 0);
         }
@@ -84,14 +91,29 @@ class Matrices {
   // Rows first to first + 3, value beside value, meet two rows of weights at a time, so that a weight
   // is read once for all of them.
   fourRows(start, nOut, nIn, first) {
-    const { weights, rows, out } = this, x = new Float64Array(4 * nIn);
-    for (let r = 0; r < 4; r++) for (let i = 0; i < nIn; i++) x[4 * i + r] = rows[(first + r) * nIn + i];
+    const { weights, rows, out } = this,
+      x = new Float64Array(4 * nIn);
+    for (let r = 0; r < 4; r++)
+      for (let i = 0; i < nIn; i++) x[4 * i + r] = rows[(first + r) * nIn + i];
     for (let o = 0; o < nOut; o += 2) {
-      const w = start + o * nIn, w_2 = w + nIn;
-      let a = 0, b = 0, c = 0, d = 0, a_2 = 0, b_2 = 0, c_2 = 0, d_2 = 0;
+      const w = start + o * nIn,
+        w_2 = w + nIn;
+      let a = 0,
+        b = 0,
+        c = 0,
+        d = 0,
+        a_2 = 0,
+        b_2 = 0,
+        c_2 = 0,
+        d_2 = 0;
       for (let i = 0; i < nIn; i++) {
-        const weight = weights[w + i], weight_2 = weights[w_2 + i], place = 4 * i;
-        const x_a = x[place], x_b = x[place + 1], x_c = x[place + 2], x_d = x[place + 3];
+        const weight = weights[w + i],
+          weight_2 = weights[w_2 + i],
+          place = 4 * i;
+        const x_a = x[place],
+          x_b = x[place + 1],
+          x_c = x[place + 2],
+          x_d = x[place + 3];
         a += weight * x_a;
         b += weight * x_b;
         c += weight * x_c;
@@ -101,19 +123,31 @@ class Matrices {
         c_2 += weight_2 * x_c;
         d_2 += weight_2 * x_d;
       }
-      [a, b, c, d].forEach((sum, r) => { out[(first + r) * nOut + o] = sum; });
-      if (o + 1 < nOut) [a_2, b_2, c_2, d_2].forEach((sum, r) => { out[(first + r) * nOut + o + 1] = sum; });
+      [a, b, c, d].forEach((sum, r) => {
+        out[(first + r) * nOut + o] = sum;
+      });
+      if (o + 1 < nOut)
+        [a_2, b_2, c_2, d_2].forEach((sum, r) => {
+          out[(first + r) * nOut + o + 1] = sum;
+        });
     }
   }
 
   // Row r meets four rows of weights at a time. Where fewer are left, what stands behind them is
   // multiplied too, and its sums fall where the next row's first sums will be written, or behind the last.
   oneRow(start, nOut, nIn, r) {
-    const { weights, rows, out } = this, row = new Float64Array(nIn);
+    const { weights, rows, out } = this,
+      row = new Float64Array(nIn);
     for (let i = 0; i < nIn; i++) row[i] = rows[r * nIn + i];
     for (let o = 0; o < nOut; o += 4) {
-      const w = start + o * nIn, w_2 = w + nIn, w_3 = w_2 + nIn, w_4 = w_3 + nIn;
-      let sum = 0, sum_2 = 0, sum_3 = 0, sum_4 = 0;
+      const w = start + o * nIn,
+        w_2 = w + nIn,
+        w_3 = w_2 + nIn,
+        w_4 = w_3 + nIn;
+      let sum = 0,
+        sum_2 = 0,
+        sum_3 = 0,
+        sum_4 = 0;
       for (let i = 0; i < nIn; i++) {
         const x = row[i];
         sum += weights[w + i] * x;

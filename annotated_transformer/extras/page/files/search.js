@@ -33,7 +33,8 @@ function largestOf(values, n) {
 }
 
 function logSoftmax(logits) {
-  let largest = -Infinity, total = 0;
+  let largest = -Infinity,
+    total = 0;
   for (let i = 0; i < logits.length; i++) largest = Math.max(largest, logits[i]);
   for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - largest);
   const shift = largest + Math.log(total);
@@ -42,7 +43,9 @@ function logSoftmax(logits) {
 
 // The most probable token at every step, without the marks of beginning and end.
 function greedySearch(model, source, maxExtra = 50) {
-  const limit = lengthLimit(model, source, maxExtra), tokens = [], state = model.start(source);
+  const limit = lengthLimit(model, source, maxExtra),
+    tokens = [],
+    state = model.start(source);
   for (let token = model.config.bos_id; tokens.length < limit; tokens.push(token)) {
     token = argmax(model.step([token], state)[0]);
     if (token === model.config.eos_id) break;
@@ -59,9 +62,15 @@ function greedySearch(model, source, maxExtra = 50) {
 // is a place among those candidates of the step before that went on.
 //
 // It pauses after each step, so that who asked can give it up.
-function* beamSearchWithPauses(model, source, { beamSize = 4, alpha = 0.6, nBest = 1, maxExtra = 50, onStep } = {}) {
-  const { bos_id, eos_id } = model.config, limit = lengthLimit(model, source, maxExtra);
-  const ended = [], state = model.start(source);
+function* beamSearchWithPauses(
+  model,
+  source,
+  { beamSize = 4, alpha = 0.6, nBest = 1, maxExtra = 50, onStep } = {},
+) {
+  const { bos_id, eos_id } = model.config,
+    limit = lengthLimit(model, source, maxExtra);
+  const ended = [],
+    state = model.start(source);
   let alive = [{ tokens: [], ps: [], logP: 0 }];
 
   // Log P never rises as a hypothesis grows, and lp is monotone: the best that the first one can
@@ -70,7 +79,9 @@ function* beamSearchWithPauses(model, source, { beamSize = 4, alpha = 0.6, nBest
     if (ended.length < nBest || !alive.length) return false;
     const nthBest = ended.map(({ score }) => score).sort((one, two) => two - one)[nBest - 1];
     const lengths = [alive[0].tokens.length + 1, limit];
-    return nthBest >= Math.max(...lengths.map((length) => alive[0].logP / lengthPenalty(length, alpha)));
+    return (
+      nthBest >= Math.max(...lengths.map((length) => alive[0].logP / lengthPenalty(length, alpha)))
+    );
   };
 
   while (alive.length) {
@@ -82,12 +93,22 @@ function* beamSearchWithPauses(model, source, { beamSize = 4, alpha = 0.6, nBest
         extensions.push({ parent, token, logP: alive[parent].logP + logP[token] });
       }
     });
-    const best = largestOf(extensions.map(({ logP }) => logP), beamSize).map((i) => extensions[i]);
-    const next = [], parents = [], seen = [];
-    for (const { parent, token, logP } of best.filter((one) => one.logP > -Infinity).slice(0, beamSize - ended.length)) {
-      const { tokens: before, ps: psBefore, logP: logPBefore } = alive[parent], length = before.length + 1;
-      const tokens = token === eos_id ? before : [...before, token], ps = [...psBefore, Math.exp(logP - logPBefore)];
-      const ends = token === eos_id || length === limit, score = logP / lengthPenalty(length, alpha);
+    const best = largestOf(
+      extensions.map(({ logP }) => logP),
+      beamSize,
+    ).map((i) => extensions[i]);
+    const next = [],
+      parents = [],
+      seen = [];
+    for (const { parent, token, logP } of best
+      .filter((one) => one.logP > -Infinity)
+      .slice(0, beamSize - ended.length)) {
+      const { tokens: before, ps: psBefore, logP: logPBefore } = alive[parent],
+        length = before.length + 1;
+      const tokens = token === eos_id ? before : [...before, token],
+        ps = [...psBefore, Math.exp(logP - logPBefore)];
+      const ends = token === eos_id || length === limit,
+        score = logP / lengthPenalty(length, alpha);
       seen.push({ parent, token, logP, score, ends });
       if (ends) ended.push({ tokens, ps, score, logP });
       else {

@@ -7,7 +7,11 @@
 // character, becomes U+FFFD.
 
 const SPACE = "\u2581";
-const NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, BYTE = 6;  // SentencePiece's own numbers
+const NORMAL = 1,
+  UNKNOWN = 2,
+  CONTROL = 3,
+  USER_DEFINED = 4,
+  BYTE = 6; // SentencePiece's own numbers
 
 class Normalizer {
   // The rule (NFKC) comes with the tokenizer, compiled: it does not depend on the browser's Unicode.
@@ -22,7 +26,8 @@ class Normalizer {
   }
 
   normalize(text) {
-    const bytes = new TextEncoder().encode(text), out = [];
+    const bytes = new TextEncoder().encode(text),
+      out = [];
     for (let start = 0; start < bytes.length;) {
       const symbol = this.symbols.find((one) => one.every((byte, i) => byte === bytes[start + i]));
       const [length, other] = symbol ? [symbol.length, -1] : this.longest(bytes, start);
@@ -68,9 +73,9 @@ class Tokenizer {
     this.pieces = data.pieces;
     this.types = data.types;
     this.scores = Float64Array.from(data.scores);
-    this.ids = new Map();  // of the pieces that text is made of
+    this.ids = new Map(); // of the pieces that text is made of
     this.byteIds = [];
-    this.backId = this.pieces.indexOf("<2source>");  // -1: the model knows one direction
+    this.backId = this.pieces.indexOf("<2source>"); // -1: the model knows one direction
     this.pieces.forEach((piece, id) => {
       if (data.types[id] === BYTE) this.byteIds[parseInt(piece.slice(3, 5), 16)] = id;
       if (data.types[id] === NORMAL || data.types[id] === USER_DEFINED) this.ids.set(piece, id);
@@ -78,8 +83,9 @@ class Tokenizer {
     const symbols = this.pieces.filter((_, id) => data.types[id] === USER_DEFINED);
     this.symbols = symbols.sort((one, two) => two.length - one.length);
     this.normalizer = new Normalizer(rule, this.symbols);
-    this.longestPiece = 0;  // in a loop: Math.max(...) has an argument a piece, too many for the stack
-    for (const piece of this.ids.keys()) this.longestPiece = Math.max(this.longestPiece, piece.length);
+    this.longestPiece = 0; // in a loop: Math.max(...) has an argument a piece, too many for the stack
+    for (const piece of this.ids.keys())
+      this.longestPiece = Math.max(this.longestPiece, piece.length);
     this.split = data.kind === "unigram" ? unigramPieces : bytePairPieces;
   }
 
@@ -96,7 +102,9 @@ class Tokenizer {
 
   // The mark that stands before every text is taken away, special ids are silent.
   decode(ids) {
-    let text = "", atStart = true, bytes = [];
+    let text = "",
+      atStart = true,
+      bytes = [];
     const flush = () => {
       if (bytes.length) text += textOf(bytes);
       bytes = [];
@@ -151,8 +159,11 @@ function characters(text, symbols) {
 function bytePairPieces(tokenizer, text) {
   const parts = characters(text, tokenizer.symbols);
   const frozen = parts.map((part) => tokenizer.symbols.includes(part));
-  const after = parts.map((_, i) => i + 1), before = parts.map((_, i) => i - 1);
-  const pairs = new Heap((one, two) => one.score > two.score || (one.score === two.score && one.left < two.left));
+  const after = parts.map((_, i) => i + 1),
+    before = parts.map((_, i) => i - 1);
+  const pairs = new Heap(
+    (one, two) => one.score > two.score || (one.score === two.score && one.left < two.left),
+  );
   const offer = (left, right) => {
     if (left < 0 || right >= parts.length || frozen[left] || frozen[right]) return;
     const id = tokenizer.ids.get(parts[left] + parts[right]);
@@ -163,8 +174,9 @@ function bytePairPieces(tokenizer, text) {
   for (let i = 1; i < parts.length; i++) offer(i - 1, i);
   while (pairs.items.length) {
     const { left, right, length } = pairs.pop();
-    if (!parts[left] || !parts[right] || parts[left].length + parts[right].length !== length) continue;
-    parts[left] += parts[right];  // a pair one of whose sides has changed since is passed over
+    if (!parts[left] || !parts[right] || parts[left].length + parts[right].length !== length)
+      continue;
+    parts[left] += parts[right]; // a pair one of whose sides has changed since is passed over
     parts[right] = "";
     after[left] = after[right];
     if (after[left] < parts.length) before[after[left]] = left;
@@ -181,8 +193,10 @@ function unigramPieces(tokenizer, text) {
   const { ids, scores, types } = tokenizer;
   const bytesOf = (piece) => new TextEncoder().encode(piece).length;
   let unknown = Infinity;
-  for (const id of ids.values()) if (types[id] === NORMAL) unknown = Math.min(unknown, scores[id] - 10);
-  const best = new Float32Array(text.length + 1), from = new Int32Array(text.length + 1).fill(-1);
+  for (const id of ids.values())
+    if (types[id] === NORMAL) unknown = Math.min(unknown, scores[id] - 10);
+  const best = new Float32Array(text.length + 1),
+    from = new Int32Array(text.length + 1).fill(-1);
   const offer = (start, end, score) => {
     if (from[end] >= 0 && !(best[start] + score > best[end])) return;
     best[end] = best[start] + score;
@@ -192,9 +206,10 @@ function unigramPieces(tokenizer, text) {
     const next = start + String.fromCodePoint(text.codePointAt(start)).length;
     let isKnown = false;
     for (let end = next; end <= Math.min(text.length, start + tokenizer.longestPiece); end++) {
-      const piece = text.slice(start, end), id = ids.get(piece);
+      const piece = text.slice(start, end),
+        id = ids.get(piece);
       if (id === undefined) continue;
-      const bonus = Math.fround(bytesOf(piece) * 2 ** -126) - 0.1;  // of a symbol: better than any other way
+      const bonus = Math.fround(bytesOf(piece) * 2 ** -126) - 0.1; // of a symbol: better than any other way
       offer(start, end, types[id] === USER_DEFINED ? bonus : scores[id]);
       isKnown ||= end === next;
     }
@@ -216,12 +231,15 @@ class Heap {
   push(item) {
     const { items } = this;
     let i = items.push(item) - 1;
-    for (let up; i > 0 && this.isBefore(item, items[up = (i - 1) >> 1]); i = up) items[i] = items[up];
+    for (let up; i > 0 && this.isBefore(item, items[(up = (i - 1) >> 1)]); i = up)
+      items[i] = items[up];
     items[i] = item;
   }
 
   pop() {
-    const { items } = this, first = items[0], item = items.pop();
+    const { items } = this,
+      first = items[0],
+      item = items.pop();
     for (let i = 0, down; items.length; i = down) {
       down = 2 * i + 1;
       if (down + 1 < items.length && this.isBefore(items[down + 1], items[down])) down += 1;

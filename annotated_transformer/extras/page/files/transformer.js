@@ -4,13 +4,16 @@
 
 // LayerNorm of each row.
 function layerNorm({ weight, bias }, x) {
-  const width = weight.length, y = new Float64Array(x.length);
+  const width = weight.length,
+    y = new Float64Array(x.length);
   for (let start = 0; start < x.length; start += width) {
-    let mean = 0, variance = 0;
+    let mean = 0,
+      variance = 0;
     for (let i = 0; i < width; i++) mean += x[start + i] / width;
     for (let i = 0; i < width; i++) variance += (x[start + i] - mean) ** 2 / width;
     const deviation = Math.sqrt(variance + 1e-5);
-    for (let i = 0; i < width; i++) y[start + i] = ((x[start + i] - mean) / deviation) * weight[i] + bias[i];
+    for (let i = 0; i < width; i++)
+      y[start + i] = ((x[start + i] - mean) / deviation) * weight[i] + bias[i];
   }
   return y;
 }
@@ -20,7 +23,8 @@ function erf(x) {
   const z = Math.abs(x);
   if (z > 6) return Math.sign(x);
   if (z < 2.5) {
-    let term = x, sum = x;
+    let term = x,
+      sum = x;
     for (let n = 1; n < 60; n++) {
       term *= (-x * x) / n;
       sum += term / (2 * n + 1);
@@ -60,7 +64,8 @@ class Transformer {
     this.record = null;
     this.linears = {};
     for (const [name, { values, shape }] of Object.entries(tensors)) {
-      const stem = name.replace(/\.?weight$/, ""), scales = tensors[`${stem}.scale`];
+      const stem = name.replace(/\.?weight$/, ""),
+        scales = tensors[`${stem}.scale`];
       if (!scales) continue;
       const bias = tensors[`${stem}.bias`];
       const [nOut, nIn] = shape;
@@ -85,30 +90,37 @@ class Transformer {
   }
 
   feedForward(name, x) {
-    return this.linear(`${name}.W_2`, this.linear(`${name}.W_1`, x).map(ACTIVATIONS[this.config.activation]));
+    return this.linear(
+      `${name}.W_2`,
+      this.linear(`${name}.W_1`, x).map(ACTIVATIONS[this.config.activation]),
+    );
   }
 
   // E[token] sqrt(d_model) + positions (sections 3.4 and 3.5).
   embed(tokens, firstPosition, isSamePosition = false) {
-    const { d_model, zero_start, bos_id } = this.config, { values, scales } = this.linears.embedding;
+    const { d_model, zero_start, bos_id } = this.config,
+      { values, scales } = this.linears.embedding;
     const x = new Float64Array(tokens.length * d_model);
     tokens.forEach((token, row) => {
       const position = this.position(firstPosition + (isSamePosition ? 0 : row));
       const scale = zero_start && token === bos_id ? 0 : scales[token];
       for (let i = 0; i < d_model; i++) {
-        x[row * d_model + i] = values[token * d_model + i] * scale * Math.sqrt(d_model) + position[i];
+        x[row * d_model + i] =
+          values[token * d_model + i] * scale * Math.sqrt(d_model) + position[i];
       }
     });
     return x;
   }
 
   position(pos) {
-    const { d_model, positions } = this.config, row = new Float64Array(d_model);
+    const { d_model, positions } = this.config,
+      row = new Float64Array(d_model);
     if (!this.change.positions || positions === "none") return row;
     if (positions === "learned") {
       return this.tensors["positions.weight"].values.subarray(pos * d_model, (pos + 1) * d_model);
     }
-    const isInterleaved = positions === "sinusoidal", half = d_model / 2;  // Marian's are the printed ones, sines first
+    const isInterleaved = positions === "sinusoidal",
+      half = d_model / 2; // Marian's are the printed ones, sines first
     for (let i = 0; i < half; i++) {
       const exponent = positions === "concatenated" ? i / Math.max(half - 1, 1) : (2 * i) / d_model;
       const angle = (pos + (this.config.first_position || 0)) / 10000 ** exponent;
@@ -121,7 +133,10 @@ class Transformer {
   // Each row's keys and values, all heads of it side by side.
   keysAndValues(name, x) {
     const { h, d_k, d_v } = this.config;
-    return [rowsOf(this.linear(`${name}.W_K`, x), h * d_k), rowsOf(this.linear(`${name}.W_V`, x), h * d_v)];
+    return [
+      rowsOf(this.linear(`${name}.W_K`, x), h * d_k),
+      rowsOf(this.linear(`${name}.W_V`, x), h * d_v),
+    ];
   }
 
   // Multi-head attention (section 3.2.2). `seen(i)` is a list of keys and one of values: those that
@@ -134,7 +149,8 @@ class Transformer {
 
   // Concat(head_1, ..., head_h) for one query; head_i is softmax(q K^T / sqrt(d_k)) V (equation 1).
   heads(kind, layer, query, keys, values) {
-    const { h, d_k, d_v, scaled_attention } = this.config, output = new Float64Array(h * d_v);
+    const { h, d_k, d_v, scaled_attention } = this.config,
+      output = new Float64Array(h * d_v);
     const scale = scaled_attention ? 1 / Math.sqrt(d_k) : 1;
     for (let head = 0; head < h; head++) {
       const weights = new Float64Array(keys.length);
@@ -148,7 +164,8 @@ class Transformer {
       if (this.record) this.record(kind, layer, head, weights);
       if (this.change.without.has(`${kind}.${layer}.${head}`)) continue;
       for (let j = 0; j < keys.length; j++) {
-        const value = values[j], weight = weights[j];
+        const value = values[j],
+          weight = weights[j];
         for (let i = head * d_v; i < (head + 1) * d_v; i++) output[i] += weight * value[i];
       }
     }
@@ -172,9 +189,12 @@ class Transformer {
   // Before the first step. What decoding keeps are the source's keys and values and, as a tree, the
   // tokens decoded so far: `pasts` says which of them are in each hypothesis.
   start(source) {
-    const memory = this.encode(source), layers = [...Array(this.config.N).keys()];
+    const memory = this.encode(source),
+      layers = [...Array(this.config.N).keys()];
     return {
-      memory: layers.map((layer) => this.keysAndValues(`decoder.layers.${layer}.cross_attention`, memory)),
+      memory: layers.map((layer) =>
+        this.keysAndValues(`decoder.layers.${layer}.cross_attention`, memory),
+      ),
       keys: layers.map(() => []),
       values: layers.map(() => []),
       pasts: [[]],
@@ -189,7 +209,9 @@ class Transformer {
     state.pasts = state.pasts.map((past, w) => [...past, nBefore + w]);
     state.position += 1;
     for (let layer = 0; layer < this.config.N; layer++) {
-      const name = `decoder.layers.${layer}`, keys = state.keys[layer], values = state.values[layer];
+      const name = `decoder.layers.${layer}`,
+        keys = state.keys[layer],
+        values = state.values[layer];
       x = this.addNorm(`${name}.add_norm_1`, x, (y) => {
         const [newKeys, newValues] = this.keysAndValues(`${name}.self_attention`, y);
         keys.push(...newKeys);
@@ -198,7 +220,8 @@ class Transformer {
         return this.attention(`${name}.self_attention`, "decoder", layer, y, past);
       });
       x = this.addNorm(`${name}.add_norm_2`, x, (y) =>
-        this.attention(`${name}.cross_attention`, "cross", layer, y, () => state.memory[layer]));
+        this.attention(`${name}.cross_attention`, "cross", layer, y, () => state.memory[layer]),
+      );
       x = this.addNorm(`${name}.add_norm_3`, x, (y) => this.feedForward(`${name}.feed_forward`, y));
     }
     return rowsOf(this.linear("embedding", this.finalNorm("decoder", x)), this.config.vocab_size);
@@ -216,7 +239,8 @@ class Transformer {
 }
 
 function softmax(scores) {
-  let largest = -Infinity, total = 0;
+  let largest = -Infinity,
+    total = 0;
   for (let i = 0; i < scores.length; i++) largest = Math.max(largest, scores[i]);
   for (let i = 0; i < scores.length; i++) total += scores[i] = Math.exp(scores[i] - largest);
   for (let i = 0; i < scores.length; i++) scores[i] /= total;

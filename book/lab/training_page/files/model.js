@@ -5,11 +5,19 @@ class Transformer {
   // Matrices are drawn, the rest is 1 and 0 (`initialize` in reversal.py).
   constructor({ N, d_model, d_ff, h, positions = true }, generator) {
     Object.assign(this, { N, d_model, d_ff, h });
-    this.table = positions ? positionalEncoding(LONGEST + 1, d_model) : new Float64Array((LONGEST + 1) * d_model);
+    this.table = positions
+      ? positionalEncoding(LONGEST + 1, d_model)
+      : new Float64Array((LONGEST + 1) * d_model);
     this.parameters = new Map();
-    this.addMatrix("embedding.weight", VOCAB_SIZE, d_model, () => generator.normal() / Math.sqrt(d_model));
+    this.addMatrix(
+      "embedding.weight",
+      VOCAB_SIZE,
+      d_model,
+      () => generator.normal() / Math.sqrt(d_model),
+    );
     for (let i = 0; i < N; i++) this.addLayer(`encoder.layers.${i}`, ["self_attention"], generator);
-    for (let i = 0; i < N; i++) this.addLayer(`decoder.layers.${i}`, ["self_attention", "cross_attention"], generator);
+    for (let i = 0; i < N; i++)
+      this.addLayer(`decoder.layers.${i}`, ["self_attention", "cross_attention"], generator);
   }
 
   addMatrix(name, rows, columns, draw) {
@@ -23,16 +31,24 @@ class Transformer {
   addLayer(name, attentions, generator) {
     const { d_model, d_ff, N } = this;
     const weight = (matrix, rows, columns) => {
-      const gain = /W_[QK]$/.test(matrix) ? 1 : (8 * N) ** -0.25, limit = gain * Math.sqrt(6 / (rows + columns));
-      this.addMatrix(`${name}.${matrix}.weight`, rows, columns, () => limit * (2 * generator.next() - 1));
+      const gain = /W_[QK]$/.test(matrix) ? 1 : (8 * N) ** -0.25,
+        limit = gain * Math.sqrt(6 / (rows + columns));
+      this.addMatrix(
+        `${name}.${matrix}.weight`,
+        rows,
+        columns,
+        () => limit * (2 * generator.next() - 1),
+      );
     };
-    const constant = (vector, width, value) => this.addMatrix(`${name}.${vector}`, 1, width, () => value);
+    const constant = (vector, width, value) =>
+      this.addMatrix(`${name}.${vector}`, 1, width, () => value);
     const norm = (number) => {
       constant(`add_norm_${number}.norm.weight`, d_model, 1);
       constant(`add_norm_${number}.norm.bias`, d_model, 0);
     };
     attentions.forEach((attention, i) => {
-      for (const matrix of ["W_Q", "W_K", "W_V", "W_O"]) weight(`${attention}.${matrix}`, d_model, d_model);
+      for (const matrix of ["W_Q", "W_K", "W_V", "W_O"])
+        weight(`${attention}.${matrix}`, d_model, d_model);
       norm(i + 1);
     });
     weight("feed_forward.W_1", d_ff, d_model);
@@ -44,12 +60,16 @@ class Transformer {
 
   // The logits of the token after each of batch.targetIn, and each attention's result by its name.
   forward(tape, { source, targetIn }) {
-    const own = (name) => this.parameters.get(name), seen = {};
-    const embed = ({ ids, positions }) => tape.embed(own("embedding.weight"), ids, positions, this.table);
-    const addNorm = (name, x, y) => tape.addNorm(x, y, own(`${name}.norm.weight`), own(`${name}.norm.bias`));
+    const own = (name) => this.parameters.get(name),
+      seen = {};
+    const embed = ({ ids, positions }) =>
+      tape.embed(own("embedding.weight"), ids, positions, this.table);
+    const addNorm = (name, x, y) =>
+      tape.addNorm(x, y, own(`${name}.norm.weight`), own(`${name}.norm.bias`));
     const attend = (name, x, memory, spans) => {
       const [q, k, v] = ["Q", "K", "V"].map((letter) =>
-        tape.linear(letter === "Q" ? x : memory, own(`${name}.W_${letter}.weight`)));
+        tape.linear(letter === "Q" ? x : memory, own(`${name}.W_${letter}.weight`)),
+      );
       seen[name] = tape.attention(q, k, v, { ...spans, h: this.h });
       return tape.linear(seen[name], own(`${name}.W_O.weight`));
     };
@@ -57,10 +77,16 @@ class Transformer {
       const inner = tape.relu(tape.linear(x, own(`${name}.W_1.weight`), own(`${name}.W_1.bias`)));
       return tape.linear(inner, own(`${name}.W_2.weight`), own(`${name}.W_2.bias`));
     };
-    let memory = embed(source), y = embed(targetIn);
+    let memory = embed(source),
+      y = embed(targetIn);
     for (let i = 0; i < this.N; i++) {
-      const name = `encoder.layers.${i}`, spans = { queries: source.spans, keys: source.spans };
-      memory = addNorm(`${name}.add_norm_1`, memory, attend(`${name}.self_attention`, memory, memory, spans));
+      const name = `encoder.layers.${i}`,
+        spans = { queries: source.spans, keys: source.spans };
+      memory = addNorm(
+        `${name}.add_norm_1`,
+        memory,
+        attend(`${name}.self_attention`, memory, memory, spans),
+      );
       memory = addNorm(`${name}.add_norm_2`, memory, feedForward(`${name}.feed_forward`, memory));
     }
     for (let i = 0; i < this.N; i++) {
@@ -79,7 +105,8 @@ class Transformer {
     const { values, rows, columns } = this.forward(new Tape(), batch).logits;
     return Array.from({ length: rows }, (_, row) => {
       let best = 0;
-      for (let id = 1; id < columns; id++) if (values[row * columns + id] > values[row * columns + best]) best = id;
+      for (let id = 1; id < columns; id++)
+        if (values[row * columns + id] > values[row * columns + best]) best = id;
       return best;
     });
   }

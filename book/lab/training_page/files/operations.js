@@ -9,12 +9,14 @@ class Tensor {
 
   // The gradient of the loss in each value: zero until somebody adds to it.
   grad() {
-    return this.grads ??= new Float64Array(this.values.length);
+    return (this.grads ??= new Float64Array(this.values.length));
   }
 }
 
 class Tape {
-  constructor() { this.steps = []; }
+  constructor() {
+    this.steps = [];
+  }
 
   // A new tensor; `backward` is called with its gradient.
   result(rows, columns, backward) {
@@ -29,7 +31,8 @@ class Tape {
 
   // E[ids] * sqrt(d_model) + positions (sections 3.4 and 3.5).
   embed(E, ids, positions, table) {
-    const width = E.columns, scale = Math.sqrt(width);
+    const width = E.columns,
+      scale = Math.sqrt(width);
     const out = this.result(ids.length, width, (grad) => {
       const gradE = E.grad();
       ids.forEach((id, row) => {
@@ -38,7 +41,8 @@ class Tape {
     });
     ids.forEach((id, row) => {
       for (let c = 0; c < width; c++) {
-        out.values[row * width + c] = scale * E.values[id * width + c] + table[positions[row] * width + c];
+        out.values[row * width + c] =
+          scale * E.values[id * width + c] + table[positions[row] * width + c];
       }
     });
     return out;
@@ -69,15 +73,21 @@ class Tape {
 
   // LayerNorm(x + y): the residual connection round every sub-layer (section 3.1).
   addNorm(x, y, gain, bias) {
-    const width = x.columns, scaled = new Float64Array(x.values.length), factors = new Float64Array(x.rows);
+    const width = x.columns,
+      scaled = new Float64Array(x.values.length),
+      factors = new Float64Array(x.rows);
     const out = this.result(x.rows, width, (grad) => {
       for (let row = 0; row < x.rows; row++) {
-        normBackward(grad, scaled, factors[row], row * width, width, gain, bias, [x.grad(), y.grad()]);
+        normBackward(grad, scaled, factors[row], row * width, width, gain, bias, [
+          x.grad(),
+          y.grad(),
+        ]);
       }
     });
     for (let row = 0; row < x.rows; row++) {
       const start = row * width;
-      let mean = 0, variance = 0;
+      let mean = 0,
+        variance = 0;
       for (let c = start; c < start + width; c++) mean += x.values[c] + y.values[c];
       mean /= width;
       for (let c = start; c < start + width; c++) {
@@ -97,12 +107,17 @@ class Tape {
   // `keys` are the first rows of the sentences; if `causal`, query i sees keys 0 to i. The
   // result's `weights` are what `forEachQuery` numbers.
   attention(q, k, v, { queries, keys, h, causal = false }) {
-    const width = q.columns, d_k = width / h, scale = 1 / Math.sqrt(d_k), weights = [];
+    const width = q.columns,
+      d_k = width / h,
+      scale = 1 / Math.sqrt(d_k),
+      weights = [];
     const walk = (visit) => forEachQuery(queries, keys, h, causal, visit);
     const out = this.result(q.rows, width, (grad) => {
       const [gradQ, gradK, gradV] = [q.grad(), k.grad(), v.grad()];
       walk((number, query, head, first, last) => {
-        const p = weights[number], from = query * width + head * d_k, gradP = new Float64Array(p.length);
+        const p = weights[number],
+          from = query * width + head * d_k,
+          gradP = new Float64Array(p.length);
         let mean = 0;
         for (let key = first; key < last; key++) {
           const at = key * width + head * d_k;
@@ -114,8 +129,10 @@ class Tape {
           gradP[key - first] = sum;
           mean += sum * p[key - first];
         }
-        for (let key = first; key < last; key++) {  // through the softmax, to the scores
-          const at = key * width + head * d_k, change = scale * p[key - first] * (gradP[key - first] - mean);
+        for (let key = first; key < last; key++) {
+          // through the softmax, to the scores
+          const at = key * width + head * d_k,
+            change = scale * p[key - first] * (gradP[key - first] - mean);
           for (let c = 0; c < d_k; c++) {
             gradQ[from + c] += change * k.values[at + c];
             gradK[at + c] += change * q.values[from + c];
@@ -124,10 +141,12 @@ class Tape {
       });
     });
     walk((number, query, head, first, last) => {
-      const p = weights[number] = new Float64Array(last - first), from = query * width + head * d_k;
+      const p = (weights[number] = new Float64Array(last - first)),
+        from = query * width + head * d_k;
       for (let key = first; key < last; key++) {
         const at = key * width + head * d_k;
-        for (let c = 0; c < d_k; c++) p[key - first] += scale * q.values[from + c] * k.values[at + c];
+        for (let c = 0; c < d_k; c++)
+          p[key - first] += scale * q.values[from + c] * k.values[at + c];
       }
       softmax(p, 0, p.length);
       for (let key = first; key < last; key++) {
@@ -150,7 +169,9 @@ class Tape {
     });
     this.steps.push(() => {
       const grad = logits.grad();
-      targets.forEach((target, row) => { p[row * width + target] -= 1; });
+      targets.forEach((target, row) => {
+        p[row * width + target] -= 1;
+      });
       for (let i = 0; i < p.length; i++) grad[i] += p[i] / targets.length;
     });
     return loss / targets.length;
@@ -166,16 +187,18 @@ function addRows(sums, grad) {
 // which both summands get.
 function normBackward(grad, scaled, factor, start, width, gain, bias, summands) {
   const [gradGain, gradBias] = [gain.grad(), bias.grad()];
-  let mean = 0, meanScaled = 0;
+  let mean = 0,
+    meanScaled = 0;
   for (let c = 0; c < width; c++) {
     const change = grad[start + c] * gain.values[c];
     gradGain[c] += grad[start + c] * scaled[start + c];
     gradBias[c] += grad[start + c];
     mean += change / width;
-    meanScaled += change * scaled[start + c] / width;
+    meanScaled += (change * scaled[start + c]) / width;
   }
   for (let c = 0; c < width; c++) {
-    const change = factor * (grad[start + c] * gain.values[c] - mean - scaled[start + c] * meanScaled);
+    const change =
+      factor * (grad[start + c] * gain.values[c] - mean - scaled[start + c] * meanScaled);
     for (const summand of summands) summand[start + c] += change;
   }
 }
@@ -195,7 +218,8 @@ function forEachQuery(queries, keys, h, causal, visit) {
 
 // exp(x) / sum of exp(x), of the numbers from `first` on, in their place.
 function softmax(numbers, first, end) {
-  let largest = -Infinity, total = 0;
+  let largest = -Infinity,
+    total = 0;
   for (let i = first; i < end; i++) largest = Math.max(largest, numbers[i]);
   for (let i = first; i < end; i++) total += numbers[i] = Math.exp(numbers[i] - largest);
   for (let i = first; i < end; i++) numbers[i] /= total;

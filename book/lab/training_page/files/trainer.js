@@ -22,7 +22,8 @@ class Trainer {
 
   // The loss of a batch, in nats a token; its gradient is added up in the model's tensors.
   lossOf(batch) {
-    const tape = new Tape(), { logits } = this.model.forward(tape, batch);
+    const tape = new Tape(),
+      { logits } = this.model.forward(tape, batch);
     const loss = tape.crossEntropy(logits, batch.targetOut);
     tape.backward();
     return loss;
@@ -44,7 +45,9 @@ class Trainer {
     let squares = 0;
     for (const { grads } of this.tensors) for (const grad of grads) squares += grad ** 2;
     const factor = norm / (Math.sqrt(squares) + 1e-6);
-    if (factor < 1) for (const { grads } of this.tensors) for (let i = 0; i < grads.length; i++) grads[i] *= factor;
+    if (factor < 1)
+      for (const { grads } of this.tensors)
+        for (let i = 0; i < grads.length; i++) grads[i] *= factor;
   }
 
   // Adam: each value goes against the mean of its gradients, by the root of the mean of their squares.
@@ -53,16 +56,19 @@ class Trainer {
     for (let i = 0; i < values.length; i++) {
       means[i] += (1 - BETA_1) * (grads[i] - means[i]);
       squares[i] += (1 - BETA_2) * (grads[i] ** 2 - squares[i]);
-      values[i] -= rate * (means[i] / unbiased) / (Math.sqrt(squares[i] / unbiasedSquare) + EPS);
+      values[i] -= (rate * (means[i] / unbiased)) / (Math.sqrt(squares[i] / unbiasedSquare) + EPS);
     }
   }
 
   // How many of `words` greedy search reverses exactly: those whose every letter is the most probable
   // one after the letters before it, so that one forward pass tells.
   countRight(words) {
-    const batch = reversalBatch(words), best = this.model.best(batch), { spans } = batch.targetIn;
+    const batch = reversalBatch(words),
+      best = this.model.best(batch),
+      { spans } = batch.targetIn;
     return words.filter((_, i) => {
-      for (let row = spans[i]; row < spans[i + 1]; row++) if (best[row] !== batch.targetOut[row]) return false;
+      for (let row = spans[i]; row < spans[i + 1]; row++)
+        if (best[row] !== batch.targetOut[row]) return false;
       return true;
     }).length;
   }
@@ -81,13 +87,19 @@ class Trainer {
   // The weights of every head while the decoder is told the right answer:
   // attention[kind][layer][head][query] = one for each key.
   look(word) {
-    const batch = reversalBatch([word]), { seen } = this.model.forward(new Tape(), batch), { N, h } = this.settings;
+    const batch = reversalBatch([word]),
+      { seen } = this.model.forward(new Tape(), batch),
+      { N, h } = this.settings;
     const length = word.length + 1;
-    const heads = ({ weights }) => Array.from({ length: h }, (_, head) =>
-      weights.slice(head * length, (head + 1) * length).map((row) => [...row]));
-    const layers = (stack, name) => Array.from({ length: N }, (_, i) => heads(seen[`${stack}.layers.${i}.${name}`]));
+    const heads = ({ weights }) =>
+      Array.from({ length: h }, (_, head) =>
+        weights.slice(head * length, (head + 1) * length).map((row) => [...row]),
+      );
+    const layers = (stack, name) =>
+      Array.from({ length: N }, (_, i) => heads(seen[`${stack}.layers.${i}.${name}`]));
     return {
-      encoder: layers("encoder", "self_attention"), decoder: layers("decoder", "self_attention"),
+      encoder: layers("encoder", "self_attention"),
+      decoder: layers("decoder", "self_attention"),
       cross: layers("decoder", "cross_attention"),
     };
   }

@@ -2,11 +2,13 @@
 
 const [PAD, BOS, EOS, FIRST_LETTER, N_LETTERS] = [0, 1, 2, 3, 26];
 const VOCAB_SIZE = FIRST_LETTER + N_LETTERS;
-const LONGEST = 8;  // letters of a word
+const LONGEST = 8; // letters of a word
 
 // Numbers that look random, from a seed of 32 bits (the generator Mulberry32).
 class Generator {
-  constructor(seed) { this.state = seed >>> 0; }
+  constructor(seed) {
+    this.state = seed >>> 0;
+  }
 
   // Uniform in [0, 1).
   next() {
@@ -17,7 +19,9 @@ class Generator {
   }
 
   // A whole number from 0 to n - 1, each as likely as the others.
-  below(n) { return Math.floor(this.next() * n); }
+  below(n) {
+    return Math.floor(this.next() * n);
+  }
 
   // Normal, mean 0 and variance 1 (Box and Muller 1958).
   normal() {
@@ -37,7 +41,8 @@ function isHeldOut(word) {
 // more to learn of long words.
 function drawWord(generator, heldOut, length = 0) {
   for (;;) {
-    const n = length || 1 + Math.max(generator.below(LONGEST), generator.below(LONGEST)), word = [];
+    const n = length || 1 + Math.max(generator.below(LONGEST), generator.below(LONGEST)),
+      word = [];
     for (let i = 0; i < n; i++) word.push(FIRST_LETTER + generator.below(N_LETTERS));
     if (isHeldOut(word) === heldOut) return word;
   }
@@ -54,14 +59,21 @@ const lettersOf = (ids) => ids.map((id) => String.fromCharCode(id - FIRST_LETTER
 // All sentences stand below one another, without padding; `spans` has the first row of each, and the
 // end. Each row has its position in its sentence.
 function batchOf(sources, targets) {
-  return { source: rowsOf(sources.map((word) => [...word, EOS])), targetIn: rowsOf(targets.map((word) => [BOS, ...word])),
-    targetOut: targets.flatMap((word) => [...word, EOS]) };
+  return {
+    source: rowsOf(sources.map((word) => [...word, EOS])),
+    targetIn: rowsOf(targets.map((word) => [BOS, ...word])),
+    targetOut: targets.flatMap((word) => [...word, EOS]),
+  };
 }
 
 function rowsOf(sentences) {
   const spans = [0];
   for (const sentence of sentences) spans.push(spans[spans.length - 1] + sentence.length);
-  return { ids: sentences.flat(), positions: sentences.flatMap((sentence) => sentence.map((_, i) => i)), spans };
+  return {
+    ids: sentences.flat(),
+    positions: sentences.flatMap((sentence) => sentence.map((_, i) => i)),
+    spans,
+  };
 }
 
 const reversed = (word) => [...word].reverse();
