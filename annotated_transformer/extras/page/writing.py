@@ -39,7 +39,7 @@ from annotated_transformer.checkpoint.directory import (
 )
 from annotated_transformer.checkpoint.weights import save_tensors
 from annotated_transformer.data.tokenizer import Tokenizer
-from annotated_transformer.data.vocabulary import read_vocabulary
+from annotated_transformer.data.vocabulary_file import read_vocabulary
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import VERSION
 from annotated_transformer.extras.page.int8_rows import rounded_tensors, with_int8_rows
