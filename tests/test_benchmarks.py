@@ -8,7 +8,6 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -18,15 +17,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.checkpoint.directory import read_config
-from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.config import ModelConfig
 from annotated_transformer.data.batching import make_batch
 from annotated_transformer.model.transformer import Transformer
 from benchmarks import (
     against,
     compound_split,
-    decoders,
-    decoding,
-    multi30k_runs,
     on_a_gpu,
     peers,
     recipes,
@@ -41,21 +37,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.stem: path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
 PROGRAMS = sorted(name for name, source in SOURCES.items() if "def main(" in source)
-
-
-def rehearse(program, *arguments):
-    """Run it at toy size, as it is typed at the repository's root; what it printed."""
-    command = [sys.executable, f"benchmarks/{program}.py", "--small", *arguments]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
-    ).stdout
-
-
-def rehearsed(folder, program, *arguments):
-    """The result file of a rehearsal, and what it printed."""
-    printed = rehearse(program, "--out", folder / "out.json", *arguments)
-    return read_result(folder / "out.json"), printed
 
 
 def stored(name):
@@ -131,17 +112,6 @@ def test_a_file_of_cases_is_counted_by_kind(tmp_path, capsys):
     assert capsys.readouterr().err.count("->") == 3
 
 
-@pytest.mark.parametrize("name", multi30k_runs.RUNS)
-def test_multi30k_runs_have_settings_that_train_takes(name):
-    run = multi30k_runs.RUNS[name]
-    shape, way = ({field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig))
-    for settings, *_ in run.stages:
-        assert settings.keys() <= shape | way
-        ModelConfig(run.vocab_size, **{name: settings[name] for name in settings.keys() & shape})
-        trained = TrainConfig(**{name: settings[name] for name in settings.keys() & way})
-        assert trained.accumulate == (1 if name == "tutorial" else 2)  # for two processes
-
-
 def test_a_ratio_above_one_says_that_this_tree_is_faster():
     here, there = (
         Mock(names=["work"], seconds=Mock(side_effect=seconds))
@@ -177,52 +147,71 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns():
     assert peers.unlike(peer, model, batch) > 1e-3  # its weights have moved, ours have not
 
 
-def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
-    options = ["--peer", "torch.nn.Transformer", "--precision", "auto"]
-    result, _ = rehearsed(tmp_path, "training", *options)
-    assert "python benchmarks/training.py --small --out" in result["command"]
-    steps = of_measure(result["records"], "training step")
-    names = ["annotated_transformer", "torch.nn.Transformer"]
-    assert [record["implementation"] for record in steps] == names
-    assert [record["precision"] for record in steps] == ["fp32", "fp32"]  # it is a small model
-    assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
-    memory = of_measure(result["records"], "peak memory")
-    assert [record["implementation"] for record in memory] == names
+def check_training(records):
+    ours, peer = of_measure(records, "training step")
+    assert ours["ours_is_faster"] == 1 and peer["logits_differ_by"] < 1e-4
+    assert {ours["precision"], peer["precision"]} == {"fp32"}  # it is a small model
+    memory = of_measure(records, "peak memory")
     assert all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory)
 
 
-def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
-    records = rehearsed(tmp_path, "decoding", "--model", "base")[0]["records"]
-    assert of_measure(records, "decoding") == records
+def check_decoding(records):
     sizes = {(record["beam_size"], record["batch_size"]) for record in records}
     assert sizes == {(1, 1), (1, 64), (4, 1), (4, 64)}
-    found = {record["implementation"] for record in records}
-    assert {"annotated_transformer", "annotated_transformer int8"} <= found
     for record in records:  # forced: as long as the source
         tokens = record["tokens_per_s"] * record["seconds"] / record["sentences"]
         assert tokens == pytest.approx(6)
 
 
-def test_the_searches_for_a_gpu_find_the_same():
-    model, sources, forced = decoding.material("base", small=True)
-    ours = {
-        label: build(model, forced)
-        for label, (package, build) in decoders.ON_GPU.items()
-        if package == "torch"
-    }
-    assert set(ours) == {"annotated_transformer", "annotated_transformer float16"}
-    for search in ours.values():
-        assert {len(output) for output in search(sources, 4)} == {6}
-
-
-@pytest.mark.skipif(not NODE, reason="no node on this machine")
-def test_the_page_is_held_to_python_and_timed(tmp_path):
-    result, printed = rehearsed(tmp_path, "page")
-    found = by_figure(result["records"])
-    assert found["weight"]["bytes"] <= 8e6 and f"bytes {found['weight']['bytes']}" in printed
+def check_page(records):
+    found = by_figure(records)
     for name in ("tokenizer ids", "greedy ids", "beam 4 ids"):
         assert found[name]["same"] == found[name]["of"] > 0
-    assert found["time"]["ms a token, greedy, median"] > 0
+
+
+def check_unsure(records):
+    figures = [record["figure"] for record in records]
+    assert figures[:4] == ["unsure", "number wrong", "name wrong", "loop wrong"]
+
+
+def check_shards(records):
+    encoding, training = records
+    assert encoding["pairs"] == 1000 and training["pairs"] == 3000 and training["batches"] > 20
+    assert training["megabytes_above"] < 100 < training["megabytes_of_the_model"]
+
+
+def check_gpu(records):
+    """A CPU at toy size measures nothing of worth, but no shape makes a second graph there."""
+    (waiting,) = of_measure(records, "waiting")
+    assert (waiting["graphs_before"], waiting["graphs_after_warm_up"]) == (1, 0)
+    assert waiting["shapes"] > 5
+
+
+REHEARSALS = {
+    "training": ("--peer torch.nn.Transformer --precision auto", check_training),
+    "decoding": ("--model base", check_decoding),
+    "page": ("", check_page),
+    "unsure": ("", check_unsure),
+    "shards": ("--jobs 1", check_shards),
+    "gpu": ("--device cpu", check_gpu),
+}
+"""The programs that write a file, options that need no peer and no GPU, and the file's check."""
+
+
+@pytest.mark.parametrize("program", REHEARSALS)
+def test_a_program_is_rehearsed_as_it_is_typed_and_its_file_says_how(program, tmp_path):
+    if program == "page" and not NODE:
+        pytest.skip("no node on this machine")
+    out = str(tmp_path / "out.json")
+    options, check = REHEARSALS[program]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, f"benchmarks/{program}.py", "--small", "--out", out]
+    model = (ROOT / "book" / "model" / "config.json").read_bytes()
+    subprocess.run([*command, *options.split()], check=True, cwd=ROOT, env=environment)
+    result = read_result(out)
+    assert f"python benchmarks/{program}.py --small --out" in result["command"]
+    assert (ROOT / "book" / "model" / "config.json").read_bytes() == model
+    check(result["records"])
 
 
 def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
@@ -237,18 +226,6 @@ def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
         assert abs(found[name]["BLEU"] - found[name]["BLEU in float32"]) <= 0.3
     assert simd["ms a token, greedy, median"] <= 2 and plain["ms a token, greedy, median"] <= 8
     assert all(way["ms a sentence, beam 4, median"] <= 250 for way in (simd, plain))
-
-
-def test_what_is_unsure_is_calibrated_without_touching_the_checkpoint(tmp_path):
-    config = ROOT / "book" / "model" / "config.json"
-    before = config.read_bytes()
-    result, printed = rehearsed(tmp_path, "unsure")
-    whole, *others = result["records"]
-    assert whole["figure"] == "unsure" and f"unsure_below {whole['unsure_below']}" in printed
-    figures = [record["figure"] for record in others]
-    assert figures[:3] == ["number wrong", "name wrong", "loop wrong"]
-    assert figures[3].startswith("kind: ") and figures[-1] == "references"
-    assert config.read_bytes() == before
 
 
 def test_the_stored_figures_of_unsure_are_as_good_as_we_say():
@@ -271,39 +248,23 @@ def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric()
     assert test["perplexity_per_word"] > published["perplexity"] == 5.316  # as 6.1 says
 
 
-SIZES = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3)
-
-
 def test_the_stored_run_of_transformer_tiny_reaches_the_published_figure():
     (record,) = stored("multi30k_tiny")
-    published, found = record["published"], record["test"]["BLEU"]
-    assert (published["BLEU"], found["reference_tokens"]) == (41.02, published["reference_tokens"])
-    assert record["languages"] == ["en", "de"] and "tok:none" in found["signature"]
-    sizes = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3).items()
-    assert record["training"]["settings"]["model"].items() >= sizes
+    published, scored = record["published"], record["test"]["BLEU"]
+    assert published["BLEU"] == 41.02 and record["languages"] == ["en", "de"]
+    assert scored["reference_tokens"] == published["reference_tokens"]
+    assert "tok:none" in scored["signature"]
     assert record["by_alpha"]["valid"][0]["alpha"] == record["test"]["as_it_is"]["alpha"] == 0.6
-    assert published["BLEU"] < found["score"] < published["BLEU"] + found["half_interval"]
-    stages = [stage["test"]["score"] for stage in record["averages_before"]]
-    assert stages == sorted(stages) and len(stages) == 2 and stages[-1] < published["BLEU"]
-    of_seeds = stored("multi30k_tiny_published")  # in one stage, as the published run
-    plain = sorted(one["test"]["BLEU"]["score"] for one in of_seeds)
-    assert len(plain) == 3 and plain[0] < published["BLEU"] < plain[-1] < found["score"]
-    for one in of_seeds:
-        assert one["test"]["BLEU"]["reference_tokens"] == found["reference_tokens"]
-        assert one["further_stages"] == [] and one["training"]["steps"] == 8000
-        assert one["training"]["settings"]["model"].items() >= sizes
+    assert published["BLEU"] < scored["score"] < published["BLEU"] + scored["half_interval"]
+    seeds = stored("multi30k_tiny_published")  # in one stage, as the published run
+    plain = sorted(seed["test"]["BLEU"]["score"] for seed in seeds)
+    assert len(plain) == 3 and plain[0] < published["BLEU"] < plain[-1] < scored["score"]
+    for run in (record, *seeds):
+        sizes = run["training"]["settings"]["model"]
+        assert sizes.items() >= dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3).items()
     (cased,) = stored("multi30k_tiny_cased")
-    scores = cased["test"]["BLEU"]
-    assert "case:mixed" in scores["signature"] and "tok:13a" in scores["signature"]
-    assert 30 < scores["score"] < found["score"]
-
-
-def test_the_benchmark_of_shards_encodes_every_pair_and_plans_every_batch(tmp_path):
-    encoding, training = rehearsed(tmp_path, "shards", "--jobs", "1")[0]["records"]
-    assert encoding["pairs"] == 1000 and encoding["cpu_seconds"] > 0
-    assert training["pairs"] == 3000 and training["batches"] > 20
-    assert training["megabytes_above"] < 100 < training["megabytes_of_the_model"]
-    assert training["seconds_opening"] > 0 and training["seconds_middle"] > 0
+    assert "case:mixed" in cased["test"]["BLEU"]["signature"]
+    assert 30 < cased["test"]["BLEU"]["score"] < scored["score"]
 
 
 def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
@@ -320,35 +281,12 @@ def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
     assert "tok:none" in found["compound-split"]["signature"] and found["sentences"] == 1
 
 
-def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):
-    """A CPU at toy size measures nothing of worth, but no shape makes a second graph there."""
-    records = rehearsed(tmp_path, "gpu", "--device", "cpu")[0]["records"]
-    measures = [
-        "first epoch", "batching", "attention", "matrix product", "training step", "waiting",
-    ]  # fmt: skip
-    # What is cold comes first, and what is compiled last.
-    assert list(dict.fromkeys(record["measure"] for record in records)) == measures
-    (waiting,) = of_measure(records, "waiting")
-    assert (waiting["graphs_before"], waiting["graphs_after_warm_up"]) == (1, 0)
-    assert waiting["shapes"] > 5
-
-
-def test_what_waits_for_a_gpu_is_rehearsed_and_a_part_that_fails_stops_no_other(
-    monkeypatch, tmp_path, capsys
-):
-    """`gpu` has a test of its own, and the tables are rehearsed with the experiments."""
-    parts = ["chapter_6_1", "multi30k"]
-    small = ["--small", "--out", str(tmp_path), "--parts", *parts]
-    assert on_a_gpu.main(small) == 0, capsys.readouterr()
-    ended = read_result(tmp_path / "parts.json")["records"]
-    assert [(one["part"], one["status"]) for one in ended] == [(name, 0) for name in parts]
-    [model] = read_result(tmp_path / "multi30k_small_gpu.json")["records"]
-    assert model["corpus"] == "reverse" and model["stages"][0]["steps"] == 4
+def test_of_what_waits_for_a_gpu_a_part_that_fails_stops_no_other(monkeypatch, tmp_path):
     broken = {"gpu": ["benchmarks.no_such"], "multi30k": ["benchmarks.recipes"]}
     monkeypatch.setattr(on_a_gpu, "parts", lambda *_, **__: broken)
-    assert on_a_gpu.main(["--small", "--out", str(tmp_path / "second")]) == 1
-    ended = read_result(tmp_path / "second" / "parts.json")["records"]
-    assert [one["status"] == 0 for one in ended] == [False, True]
+    assert on_a_gpu.main(["--small", "--out", str(tmp_path)]) == 1
+    ended = read_result(tmp_path / "parts.json")["records"]
+    assert [part["status"] == 0 for part in ended] == [False, True]
 
 
 def test_the_stored_results_say_what_the_readme_says():

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "annotated_transformer" / "page" / "files"
+FOLDER = Path(__file__).parents[1] / "annotated_transformer" / "extras" / "page" / "files"
 CLANG = shutil.which("clang")
 COMMAND = [
     "--target=wasm32", "-O2", "-msimd128", "-ffreestanding", "-nostdlib", "-Wall",

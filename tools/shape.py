@@ -121,7 +121,7 @@ def main() -> None:
     decoding = [
         f"{Path(name).stem}.{kind}"
         for name in programs["translate"]
-        if name not in others and not name.startswith("text/")
+        if name not in others and not name.startswith("data/")
         for kind in classes(name)
     ]
     print(f"classes in files of decoding alone: {len(decoding)}\n    {' '.join(decoding)}")

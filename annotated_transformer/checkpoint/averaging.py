@@ -50,9 +50,8 @@ def average_checkpoints(
     require(last >= 1, f"the number of checkpoints to average must be at least 1, got {last}")
     require(bool(out or runs[0].name), f"the average of {runs[0]} needs the name of a directory")
     out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
-    checkpoint.require_room_for_result(
-        out, runs[0], checkpoint.CHECKPOINT_FILES, made_by="averaged"
-    )
+    replaces = checkpoint.made_by(out) == "averaged"
+    checkpoint.require_room_for_result(out, checkpoint.CHECKPOINT_FILES, runs[0], replaces)
     paths: list[Path] = []
     for run in runs:
         config_of_run = checkpoint.read_model_config(run)

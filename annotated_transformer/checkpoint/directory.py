@@ -192,30 +192,29 @@ def state_files(directory: str | Path) -> list[Path]:
     return [path for name in STATE_FILES if (path := Path(directory) / name).exists()]
 
 
-def require_no_run(directory: str | Path, source: str | Path | None = None) -> None:
-    """Raise ConfigError when `directory` holds a training run, or is the checkpoint `source`."""
-    is_source = source is not None and Path(source).resolve() == Path(directory).resolve()
-    require(not is_source, f"the result needs a directory of its own, got {directory}")
-    holds = state_files(directory) or step_checkpoints(directory)
-    require(not holds, f"{directory} holds a training run: name another directory")
-
-
 def require_room_for_result(
-    out: Path, source: str | Path, names: Iterable[str], made_by: str
+    out: Path, names: Iterable[str], source: str | Path | None = None, replaces: bool = False
 ) -> None:
     """Raise ConfigError unless a result of the checkpoint `source` can be written into `out`.
 
-    Files of these `names` are not overwritten, except those of an earlier result of the same
-    command, whose config.json has the entry `made_by`.
+    That must be another directory, and hold no training run and no files of these `names`, unless
+    the result `replaces` an earlier one of its kind.
     """
-    require_no_run(out, source)
+    is_source = source is not None and Path(source).resolve() == out.resolve()
+    require(not is_source, f"the result needs a directory of its own, got {out}")
+    holds = state_files(out) or step_checkpoints(out)
+    require(not holds, f"{out} holds a training run: name another directory")
+    files.require_room(out, () if replaces else names)
+
+
+def made_by(directory: Path) -> str:
+    """What made the checkpoint, by its entry in config.json: "dtype" (export), "averaged", ""."""
     try:
-        stored = read_config(out)
+        stored = read_config(directory)
     except ConfigError:
-        stored = {}
-    origin = [entry for entry in ("averaged", "dtype") if entry in stored]
-    if origin[-1:] != [made_by]:  # the export of an average has both entries
-        files.require_room(out, names)
+        return ""
+    # The export of an average has both entries.
+    return next((entry for entry in ("dtype", "averaged") if entry in stored), "")
 
 
 def require_room_for_run(directory: str | Path) -> None:

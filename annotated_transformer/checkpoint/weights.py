@@ -1,8 +1,8 @@
 """Weights in files: written atomically, read without running code, checked against the model.
 
 The files are safetensors, so that weights from a stranger cannot run code. Each one that is written
-here carries its own SHA-256 in its header, so that a changed byte is noticed. Files of version
-0.1.0 have none and can still be read. Equal tensors with equal metadata make equal files.
+here carries its own SHA-256 in its header, so that a changed byte is noticed. Files of other
+programs have none and can be read. Equal tensors with equal metadata make equal files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMAT = "format"
 MODEL, TOKENIZER = "model", "tokenizer"
 """Metadata keys of the model's settings and of the vocabulary's digest.
 
-Files of version 0.1.0 have neither, and later ones may have the digest alone.
+Files of other programs have neither.
 """
 LEARNING_SETTINGS = "p_drop", "attention_dropout", "ffn_dropout", "initialization"
 """Settings that change how a model learns, but not what it computes from given weights."""

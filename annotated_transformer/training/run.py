@@ -89,7 +89,7 @@ class TrainingRun:
     waits for a GPU to say whether float16 overflowed. Adam counts the steps that it made; the
     difference is the number of skipped ones.
 
-    With `processes` of `distributed.processes` this is one of several processes of the same run:
+    With `processes` of `training.processes` this is one of several processes of the same run:
     all are given the same batches, and each takes its share.
 
     >>> run = TrainingRun(ModelConfig.tiny(vocab_size=100), TrainConfig(warmup_steps=400))

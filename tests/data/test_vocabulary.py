@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 
 from annotated_transformer.data.tokenizer import Tokenizer
-from annotated_transformer.data.vocabulary import read_vocabulary
+from annotated_transformer.data.vocabulary_file import read_vocabulary
 from annotated_transformer.errors import ConfigError
 from toys import text_pairs
 

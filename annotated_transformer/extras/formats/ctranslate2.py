@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from annotated_transformer.checkpoint.directory import load_model, require_no_run
+from annotated_transformer.checkpoint.directory import load_model, require_room_for_result
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.data.paired_vocabulary import MARIAN_FILES, marian_files
 from annotated_transformer.errors import ConfigError, needs_extra, require
 from annotated_transformer.extras.formats.own_form import require_range
-from annotated_transformer.files import require_room, write_bytes
+from annotated_transformer.files import write_bytes
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.stacks import DecoderLayer
 from annotated_transformer.model.transformer import Transformer
@@ -52,8 +52,7 @@ def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "floa
     when files are in the way.
     """
     out = Path(out)
-    require_no_run(out, directory)
-    require_room(out, FILES)
+    require_room_for_result(out, FILES, directory)
     model, tokenizer = load_model(directory)
     require_range(model, dtype, directory)
     words = marian_files(tokenizer.model_bytes) or {"tokenizer.model": tokenizer.model_bytes}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,7 @@ from annotated_transformer.extras.formats.parameter_names import (
     sines_first,
 )
 from annotated_transformer.extras.formats.tokenizer_json import tokenizer_files
-from annotated_transformer.files import read_json, require_room, write_bytes, write_text
+from annotated_transformer.files import read_json, write_bytes, write_text
 from annotated_transformer.model.transformer import Transformer
 
 OURS = "annotated_transformer"
@@ -60,8 +58,8 @@ def export_checkpoint(
     """
     out = Path(out)
     stored = checkpoint.read_config(directory)
-    checkpoint.require_no_run(out, directory)
-    require_place(out, (*FILES, *MARIAN_FILES))
+    names = *FILES, *MARIAN_FILES
+    checkpoint.require_room_for_result(out, names, directory, is_export(out))
     model, tokenizer = checkpoint.load_model(directory)
     config = model.config
     require_home(config)
@@ -87,12 +85,12 @@ def export_checkpoint(
     return out
 
 
-def require_place(out: Path, names: Iterable[str]) -> None:
-    """Raise ConfigError where files of these names are in `out`, and no earlier export is."""
-    with suppress(OSError, ConfigError):
-        if OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES):
-            return
-    require_room(out, names)
+def is_export(out: Path) -> bool:
+    """Whether an earlier export is in `out`, which a new one replaces."""
+    try:
+        return OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES)
+    except (OSError, ConfigError):
+        return False
 
 
 KNOWN = (

@@ -31,7 +31,7 @@ from annotated_transformer.extras.formats.parameter_names import (
     parameters,
     sines_first,
 )
-from annotated_transformer.files import read_bounded, read_json, require_room
+from annotated_transformer.files import read_bounded, read_json
 from annotated_transformer.model.transformer import Transformer
 
 TABLES = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
@@ -74,8 +74,7 @@ def import_checkpoint(directory: str | Path, out: str | Path) -> Path:
     files in the way.
     """
     out = Path(out)
-    checkpoint.require_no_run(out, directory)
-    require_room(out, checkpoint.CHECKPOINT_FILES)
+    checkpoint.require_room_for_result(out, checkpoint.CHECKPOINT_FILES, directory)
     source = _opened(Path(directory))
     kind = str(source.config.get("model_type"))
     readers = {"marian": _from_marian, "fsmt": _from_fsmt}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from annotated_transformer.checkpoint import weights
-from annotated_transformer.checkpoint.directory import MAX_CONFIG_BYTES
+from annotated_transformer.checkpoint.directory import MAX_CONFIG_BYTES, require_room_for_result
 from annotated_transformer.errors import needs_extra
 from annotated_transformer.extras.formats import huggingface
 from annotated_transformer.extras.formats.parameter_names import LOGITS_BIAS, TABLE, sines_first
@@ -40,7 +40,9 @@ def export_checkpoint(directory: str | Path, out: str | Path, notes: str = "") -
     """
     with needs_extra("onnx"):
         import onnx
-    huggingface.require_place(Path(out), [f"onnx/{name}" for name in FILES])
+    out = Path(out)
+    names = [f"onnx/{name}" for name in FILES]
+    require_room_for_result(out, names, directory, huggingface.is_export(out))
     out = huggingface.export_checkpoint(directory, out, notes=notes)
     config = read_json(out / "config.json", MAX_CONFIG_BYTES)
     tensors, _ = weights.load_tensors(out / "model.safetensors")

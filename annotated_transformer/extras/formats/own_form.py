@@ -9,6 +9,7 @@ import torch
 from annotated_transformer.checkpoint.directory import (
     CHECKPOINT_FILES,
     load_model,
+    made_by,
     read_config,
     require_room_for_result,
     write_directory,
@@ -30,7 +31,8 @@ def export_checkpoint(
     checkpoint itself, and when it holds files that are not those of an earlier export.
     """
     out = Path(out)
-    require_room_for_result(out, directory, (*CHECKPOINT_FILES, "README.md"), made_by="dtype")
+    names = *CHECKPOINT_FILES, "README.md"
+    require_room_for_result(out, names, directory, replaces=made_by(out) == "dtype")
     config = read_config(directory)
     model, tokenizer = load_model(directory)
     require_range(model, dtype, directory)

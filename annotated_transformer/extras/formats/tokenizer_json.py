@@ -13,7 +13,7 @@ from typing import Any
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.data.paired_vocabulary import marian_files
 from annotated_transformer.data.tokenizer import ALIKE, BACK, Tokenizer
-from annotated_transformer.data.vocabulary import Vocabulary, read_vocabulary
+from annotated_transformer.data.vocabulary_file import Vocabulary, read_vocabulary
 from annotated_transformer.errors import require
 
 SPACE = "\u2581"

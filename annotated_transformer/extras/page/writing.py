@@ -25,7 +25,6 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -35,15 +34,15 @@ from annotated_transformer.checkpoint.directory import (
     corpus_languages,
     load_model,
     read_config,
-    require_no_run,
+    require_room_for_result,
 )
 from annotated_transformer.checkpoint.weights import save_tensors
 from annotated_transformer.data.tokenizer import Tokenizer
-from annotated_transformer.data.vocabulary import read_vocabulary
+from annotated_transformer.data.vocabulary_file import read_vocabulary
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import VERSION
 from annotated_transformer.extras.page.int8_rows import rounded_tensors, with_int8_rows
-from annotated_transformer.files import require_room, write_text
+from annotated_transformer.files import write_text
 from annotated_transformer.model.transformer import Transformer
 
 ENGINE = (
@@ -72,7 +71,7 @@ def write_page(directory: str | Path, out: str | Path, example: str = "", book: 
     """
     out = Path(out)
     names = "engine.js", "explorer.js", "model.js", *COPIED
-    require_room_for_page(out, names, WRITTEN_BY, directory)
+    require_room_for_result(out, names, directory, is_page(out, WRITTEN_BY))
     config = read_config(directory)
     corpus = config.get("corpus", "")
     model, tokenizer = load_model(directory)
@@ -100,17 +99,10 @@ def write_page(directory: str | Path, out: str | Path, example: str = "", book: 
     return out
 
 
-def require_room_for_page(
-    out: Path, names: Iterable[str], written_by: str, source: str | Path | None = None
-) -> None:
-    """Raise ConfigError unless a page, of the checkpoint `source`, may be written into `out`.
-
-    It replaces an earlier page, whose engine.js begins with `written_by`, and no other file.
-    """
-    require_no_run(out, source)
+def is_page(out: Path, written_by: str) -> bool:
+    """Whether an earlier page is in `out`, whose engine.js begins with `written_by`."""
     engine = out / "engine.js"
-    if not (engine.is_file() and engine.read_bytes().startswith(written_by.encode())):
-        require_room(out, names)
+    return engine.is_file() and engine.read_bytes().startswith(written_by.encode())
 
 
 def engine() -> str:

@@ -73,9 +73,6 @@ class Doubt(NamedTuple):
         return cls(unsure_below, corpus_languages(config), frozenset(translated.split()))
 
 
-NO_DOUBT = Doubt()
-
-
 def mean_probability(log_p: float, n_tokens: int) -> float:
     """exp(log P / n): the geometric mean of the probabilities of n tokens, the end counted."""
     return math.exp(log_p / n_tokens)

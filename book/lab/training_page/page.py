@@ -20,8 +20,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from annotated_transformer.checkpoint.directory import require_room_for_result
 from annotated_transformer.errors import require
-from annotated_transformer.extras.page.writing import require_room_for_page
+from annotated_transformer.extras.page.writing import is_page
 from annotated_transformer.files import write_text
 
 ENGINE = ("words.js", "products.js", "operations.js", "model.js", "trainer.js", "session.js")
@@ -48,7 +49,7 @@ def write_training_page(
     """
     out = Path(out)
     names = ("engine.js", "reference.js", *SHARED, *COPIED)
-    require_room_for_page(out, names, WRITTEN_BY)
+    require_room_for_result(out, names, replaces=is_page(out, WRITTEN_BY))
     require(
         not (out / "config.json").exists(),
         f"the page needs a directory of its own, got {out}, which holds a checkpoint",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from annotated_transformer.checkpoint.directory import require_no_run
+from annotated_transformer.checkpoint.directory import require_room_for_result
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.data.batching import Batch, make_batch
 from annotated_transformer.model.transformer import Transformer
@@ -140,5 +140,5 @@ def page_settings() -> dict[str, Any]:
 
 def write_page_beside_pytorch(out: str | Path, book: str = "") -> Path:
     """Write the training page, with PyTorch's losses computed now, into the directory `out`."""
-    require_no_run(out)
+    require_room_for_result(Path(out), ())
     return write_training_page(out, page_settings(), 1, losses(seed=1), book)
