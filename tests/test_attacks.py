@@ -8,7 +8,7 @@ import pytest
 
 if sys.platform != "linux":
     pytest.skip("limits processes as Linux does", allow_module_level=True)
-sys.path[:0] = [str(Path(__file__).parent / name) for name in ("attacks", "text")]
+sys.path[:0] = [str(Path(__file__).parent / name) for name in ("attacks", "data")]
 
 import attack  # noqa: E402
 from hostile_files import ATTACKS, train  # noqa: E402

@@ -26,6 +26,7 @@ const answer = async (translator) => {
     parts: (found) => translator.parts(found),
     strange: ({ texts }) => texts.map((text) => engine.strangeness(text, tokenizer, { ...translator.doubt, translated: translator.translated })),
     lost: ({ pairs, to, translated }) => pairs.map((pair) => engine.lostWords(...pair, to, new Set(translated))),
+    asRead: ({ texts }) => texts.map(engine.asRead),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
     decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),

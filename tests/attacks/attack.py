@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "text")]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "data")]
 
 import torch  # noqa: E402
 from hostile_files import ATTACKS, JITEN, MARK, MODEL, TRAINING, Attack, Reader  # noqa: E402
