@@ -44,6 +44,7 @@ const answer = async (translator) => {
       ),
     lost: ({ pairs, to, translated }) =>
       pairs.map((pair) => engine.lostWords(...pair, to, new Set(translated))),
+    asRead: ({ texts }) => texts.map(engine.asRead),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
     decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),

@@ -142,7 +142,7 @@ class Tokenizer:
             }
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=map(_without_surrogates, filter(str.strip, sentences)),
+                sentence_iterator=map(without_surrogates, filter(str.strip, sentences)),
                 model_writer=written,
                 vocab_size=vocab_size,
                 model_type=model_type,
@@ -226,7 +226,7 @@ class Tokenizer:
         """
         # A batch, even of one, has a thread of its own, which takes ten times as long as a word.
         (text,) = _strings([text])
-        return self._processor.encode_as_ids(_without_surrogates(text))
+        return self._processor.encode_as_ids(without_surrogates(text))
 
     def encode_batch(
         self, texts: Iterable[str], dropout: float = 0.0, seed: int = 0, threads: int = 1
@@ -251,7 +251,7 @@ class Tokenizer:
         try:
             return self._processor.encode(texts, **options)
         except TypeError:  # SentencePiece takes no half of a surrogate pair
-            return self._processor.encode([_without_surrogates(text) for text in texts], **options)
+            return self._processor.encode([without_surrogates(text) for text in texts], **options)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`.
@@ -307,7 +307,8 @@ def _rules_with_alike() -> str:
     return "".join(f"{before}\t{after}\n" for before, after in sides)
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -109,8 +109,8 @@ def engine() -> str:
     """engine.js: one function whose text makes the engine, in a page or in a worker."""
     sources = [_read(f"files/{name}") for name in ENGINE]
     offered = (
-        "ACTIVATIONS, Tokenizer, Transformer, Translator, greedySearch, beamSearch, lostWords, "
-        "strangeness, openFolder, serve"
+        "ACTIVATIONS, Tokenizer, Transformer, Translator, greedySearch, beamSearch, asRead, "
+        "lostWords, strangeness, openFolder, serve"
     )
     return (
         f"{WRITTEN_BY}, from its files.\n"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Unpack
 
 from annotated_transformer.config import MAX_BEAM, DecodeConfig, DecodeSettings
+from annotated_transformer.data.tokenizer import without_surrogates
 from annotated_transformer.decoding.translator import (
     FOUR_BEST,
     PAPER_SEARCH,
@@ -149,10 +150,12 @@ class TypedLines:
 def as_read(line: str) -> str:
     """A line as the model gets it: one space between words, and no shouting.
 
+    Half of a surrogate pair becomes U+FFFD, as in `Tokenizer.encode`: a line may be its own answer.
+
     >>> as_read("WHERE IS  THE STATION?"), as_read("USA")
     ('Where is the station?', 'USA')
     """
-    text = " ".join(line.split())
+    text = " ".join(without_surrogates(line).split())
     is_shouted = text.isupper() and sum(map(str.isalpha, text)) >= MIN_CAPITALS
     return text[:1] + text[1:].lower() if is_shouted else text
 

@@ -6,8 +6,9 @@ import torch
 
 from annotated_transformer.config import BOS_ID, PAD_ID
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.extras.attention_views.record import record_attention
 from annotated_transformer.model.attention import MultiHeadAttention
-from lab.attention_map import plot_attention, record_attention
+from lab.attention_map import plot_attention
 from toys import random_tokens, small_model
 
 matplotlib.use("Agg")

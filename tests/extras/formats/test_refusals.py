@@ -32,7 +32,7 @@ def test_without_the_package_a_line_names_it(tmp_path, monkeypatch, capsys, name
 @pytest.mark.parametrize(
     ("changes", "more", "words"),
     [
-        ({"positions": "rotary"}, [], "positions=rotary: train with sinusoidal ones"),
+        ({"positions": "rotary"}, [], "positions=rotary: train with positions=sinusoidal"),
         ({"d_k": 3}, [], "leave d_k and d_v at d_model / h"),
         ({}, ["--dtype", "float16"], "an export to onnx does not take it"),
     ],

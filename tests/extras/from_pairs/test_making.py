@@ -18,8 +18,9 @@ from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.formats import own_form as our_own
 from annotated_transformer.extras.from_pairs import making
-from annotated_transformer.extras.from_pairs.making import make
 from annotated_transformer.extras.from_pairs.report import curves, report_page
+from annotated_transformer.extras.page.writing import write_page
+from annotated_transformer.extras.visitors.augmentation import Augmentation
 from annotated_transformer.training.plan import Plan, learn_vocabulary, n_held_out, read_pairs
 from annotated_transformer.training.run import TrainingRun
 from html_page import HtmlPage
@@ -29,6 +30,11 @@ ENGLISH = "one two three red blue green small big cat dog bird house"
 GERMAN = "eins zwei drei rot blau grün klein groß Katze Hund Vogel Haus"
 WORDS = dict(zip(ENGLISH.split(), GERMAN.split(), strict=True))
 SMALL = Plan(60, N=1, d_model=16, d_ff=16, h=2, train_steps=12, max_tokens=300, warmup_steps=5)
+
+
+def make(pairs, out, *plan, **options):
+    """As the verb `new` calls it."""
+    return making.make(pairs, out, write_page, Augmentation, *plan, **options)
 
 
 def lines_of_pairs(n=200, seed=1):
@@ -121,7 +127,7 @@ def test_pairs_as_they_stand_are_held_against_their_own_references():
     """A rule that joins pairs changes the references, too: here a translator knows the old ones."""
     pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(20)]
     translator = mock.Mock(translate=lambda texts: [dict(pairs).get(text, "x") for text in texts])
-    row = making._as_typed(translator, making.Augmentation(pairs), "joined", pairs)
+    row = making._as_typed(translator, Augmentation(pairs), "joined", pairs)
     assert row["before"] == pytest.approx(100) and row["after"] < 1
 
 

@@ -13,9 +13,11 @@ from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.extras.page.int8_rows import with_int8_rows
 from annotated_transformer.extras.page.writing import write_page
 from annotated_transformer.extras.visitors.doubt import Doubt, lost_words
+from annotated_transformer.extras.visitors.typed_lines import as_read, for_visitors
 from tools.page_engine import NODE, run_engine
 
 BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
+CASES = json.loads((Path(__file__).parents[1] / "typed_lines.json").read_text("utf-8"))
 TEXTS = [
     "I have a dog.", "I have 77777 books and 444444 pens.", "I work at Siemens.", "",
     "WHERE IS IT?", "Write to anna@example.org, please.", "I haven't seen Tom since 1988.",
@@ -43,7 +45,7 @@ def page(tmp_path_factory):
 def test_mean_and_lost_words_are_pythons(page):
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     doubt = Doubt.of(checkpoint.read_config(BOOK_MODEL))
-    translator = Translator(with_int8_rows(model), tokenizer, doubt=doubt)
+    translator = for_visitors(Translator(with_int8_rows(model), tokenizer), doubt)
     expected = translator.n_best(TEXTS, n_best=2)
     (found,) = run_engine(page, {"do": "translate", "texts": TEXTS, "settings": {"nBest": 2}})
     for ours, theirs in zip(found, expected, strict=True):
@@ -56,12 +58,24 @@ def test_mean_and_lost_words_are_pythons(page):
     assert [bool(one[0].lost) for one in expected].count(True) >= 2
 
 
+def test_lost_words_and_lines_as_read_are_those_of_the_cases(page):
+    """The cases of Python's own tests; and each source with each translation."""
+    jobs = [
+        {"do": "lost", "pairs": [case[:2]], "to": case[2], "translated": CASES["translated"]}
+        for case in CASES["lost"]
+    ]
+    assert [found for (found,) in run_engine(page, *jobs)] == [case[3] for case in CASES["lost"]]
+    lines = [line for line, _ in CASES["read"]]
+    assert run_engine(page, {"do": "asRead", "texts": lines}) == [[one for _, one in CASES["read"]]]
+
+
 def test_lost_words_are_pythons_on_pairs_that_do_not_belong_together(page):
     pairs = corpus.load("tatoeba-en-de", "valid")[:600]
     crossed = [
         (one, other) for (one, _), (_, other) in zip(pairs, pairs[1:] + pairs[:1], strict=True)
     ]
     crossed += [(text, other) for text in TEXTS for other in TEXTS]
+    crossed += [(one[0], other[1]) for one in CASES["lost"] for other in CASES["lost"]]
     some = sorted({word for pair, _ in pairs[::2] for word in re.findall(r"[A-Z]\w+", pair)})
     counts = []
     for to, translated in (("de", []), ("en", some), ("", some), ("es", ["nobody"])):
@@ -69,6 +83,9 @@ def test_lost_words_are_pythons_on_pairs_that_do_not_belong_together(page):
         (found,) = run_engine(page, job)
         expected = [lost_words(*pair, to, translated) for pair in crossed]
         assert [tuple(one) for one in found] == expected
+        texts = [text for pair in crossed for text in (*pair, " ".join(pair).upper())]
+        (read,) = run_engine(page, {"do": "asRead", "texts": texts})
+        assert read == [as_read(text) for text in texts]
         counts.append(sum(map(bool, expected)))
     assert 10 < counts[0] < counts[1] < counts[3]
 

@@ -139,7 +139,7 @@ def test_a_seed_gives_the_same_pairs_in_another_process():
     rules = Augmentation(PAIRS)
     assert rules.epoch("7") == rules.epoch("7") != rules.epoch("8")
     program = """import sys; sys.path.insert(0, 'tests')
-from text.test_augmentation import PAIRS, Augmentation
+from extras.visitors.test_augmentation import PAIRS, Augmentation
 print(Augmentation(PAIRS).epoch('7'))"""
     for hashing in ("1", "2"):
         assert printed_by(program, PYTHONHASHSEED=hashing) == f"{rules.epoch('7')}\n"

@@ -1,5 +1,6 @@
 """Lines as people type them: rules that wrap a translator, and leave it as it is."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from annotated_transformer.decoding.search import Hypothesis
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.visitors.doubt import Doubt
-from annotated_transformer.extras.visitors.typed_lines import as_read, for_visitors
+from annotated_transformer.extras.visitors.typed_lines import as_read, for_visitors, has_letter
 from toys import small_model, toy_tokenizer
 
 BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 EN_DE = "en", "de"
+CASES = json.loads((Path(__file__).parents[1] / "typed_lines.json").read_text("utf-8"))
 FAST = {"beam_size": 2, "max_extra": 3}
 
 
@@ -24,20 +26,11 @@ def typed():
     return for_visitors(Translator(small_model(vocab_size=tokenizer.vocab_size), tokenizer))
 
 
-@pytest.mark.parametrize(
-    ("line", "read"),
-    [
-        ("FEED A CAB!", "Feed a cab!"),
-        ("ÄÖ ÜX", "Äö üx"),
-        ("  a \t b  c \r\n", "a b c"),
-        ("TEA", "TEA"),
-        ("Tea FOR TWO", "Tea FOR TWO"),
-        ("ΣΑΣ ΟΣ", "Σας ος"),
-    ],
-)
+@pytest.mark.parametrize(("line", "read"), CASES["read"])
 def test_nobody_is_shouted_at(typed, line, read):
     assert as_read(line) == read
-    assert typed.translate([line], **FAST) == typed.translator.translate([read], **FAST)
+    if has_letter(read):
+        assert typed.translate([line], **FAST) == typed.translator.translate([read], **FAST)
 
 
 def test_a_line_without_a_letter_comes_back(typed, monkeypatch):
@@ -48,8 +41,9 @@ def test_a_line_without_a_letter_comes_back(typed, monkeypatch):
         return [[Hypothesis(typed.translator.tokenizer.encode("tea"), -1.0, -2.0)] for _ in source]
 
     monkeypatch.setattr(translation, "search_beams", search)
-    lines = ["2 + 2 = 4", " \u200b ", "?!", "😀", "12", "a1", ""]
-    assert typed.translate(lines) == ["2 + 2 = 4", "\u200b", "?!", "😀", "12", "tea", ""]
+    lines = ["2 + 2 = 4", " \u200b ", "?!", "😀", "12 \udfff", "a1", ""]
+    answers = ["2 + 2 = 4", "\u200b", "?!", "😀", "12 \ufffd", "tea", ""]
+    assert typed.translate(lines) == answers
     assert searched == [1]
 
 

@@ -5,9 +5,12 @@ const SPACES = /[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\
 const WIDER = 4; // times, a beam where one has lost a number or a name
 const LINE_END = "\\r\\n|[\\n-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]";
 
-// A line as the model gets it: one space between words, and no shouting.
+// A line as the model gets it: one space between words, no half of a surrogate pair, and no shouting.
 function asRead(text) {
-  const line = text.replace(SPACES, " ").replace(/^ | $/g, ""),
+  const line = text
+      .replace(/\p{Surrogate}/gu, "\ufffd")
+      .replace(SPACES, " ")
+      .replace(/^ | $/g, ""),
     [first = ""] = line;
   const isShouted =
     (line.match(/\p{L}/gu) || []).length >= 4 &&
