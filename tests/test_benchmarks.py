@@ -19,6 +19,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.checkpoint.directory import read_config
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.data.batching import make_batch
 from annotated_transformer.model.transformer import Transformer
@@ -162,11 +163,12 @@ def test_a_stage_goes_on_from_the_average_of_the_one_before(monkeypatch, tmp_pat
             (out / "log.jsonl").write_text(line)
         return '{"BLEU": {"score": 30.0}}'
 
-    stages = (recipes.Stage(("--set", "N=1"), 2), recipes.Stage(("--set", "N=2"), 3))
+    stages = (recipes.Stage(("--set", "N=1"), 2), recipes.Stage(("--set", "N=2"), 3, copies=1))
     recipe = recipes.Recipe("two sittings", "reverse", stages)
     monkeypatch.setattr(recipes, "RECIPES", {"long": recipe})
     monkeypatch.setattr(recipes, "ROOT", tmp_path)
     monkeypatch.setattr(recipes, "command", command)
+    monkeypatch.setattr(recipes.own_text, "write_files", lambda *_: ("--train", "en", "de"))
     results = []
     monkeypatch.setattr(recipes, "write_result", lambda *words, **more: results.append(words[2][0]))
     recipes.main(["long", "--runs", str(tmp_path)])
@@ -192,6 +194,19 @@ def test_a_stage_goes_on_from_the_average_of_the_one_before(monkeypatch, tmp_pat
     assert json.loads((tmp_path / "again/long-2-averaged/config.json").read_text())["corpus"] == (
         "reverse"
     )
+
+
+def test_weights_are_mixed_with_those_that_a_stage_began_with(tmp_path):
+    config = ModelConfig.tiny(9, N=1, d_model=8, d_ff=8, h=2)
+    for name, value in (("before", 1.0), ("after", 3.0)):
+        (tmp_path / name).mkdir()
+        tensors = {
+            key: torch.full_like(w, value) for key, w in Transformer(config).state_dict().items()
+        }
+        save_tensors(tmp_path / name / "model.safetensors", tensors)
+    recipes.mix(tmp_path / "before", tmp_path / "after", 0.25)
+    mixed, _ = load_tensors(tmp_path / "after" / "model.safetensors")
+    assert all((weights == 1.5).all() for weights in mixed.values())
 
 
 def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
