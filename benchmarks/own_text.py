@@ -1,4 +1,4 @@
-"""The text of the visitors' last stage: Tatoeba, our own pairs, and names in both languages.
+"""The text of the visitors' last stages: Tatoeba, our own pairs, and names in both languages.
 
 `own_pairs/` holds what was written for it. Tatoeba has few words of the field, few letters and
 hardly a German name, so each of our pairs is there many times, among a part of the corpus. In the
@@ -19,7 +19,7 @@ from annotated_transformer.data.corpus import WORD
 from annotated_transformer.data.parallel_text import Pair, sample
 
 OWN = Path(__file__).with_name("own_pairs")
-TAKEN = 60_000  # pairs of the corpus: the stage is too short to read all of them
+TAKEN = 60_000  # pairs of the corpus: the stages are too short to read all of them
 RENAMED = 8_000  # pairs of the corpus that are added with other names
 TURNED = 0.04  # of all pairs, added with their sides exchanged
 

@@ -6,8 +6,8 @@ and a JSON file with everything measured.
                                                     where it stopped
     python benchmarks/recipes.py visitors --score   only score and record a run that is finished
     python benchmarks/recipes.py visitors --init DIRECTORY
-                                                    only the last stage, from the model that the
-                                                    stages before it left
+                                                    only the stages with our own pairs, from the
+                                                    model that the others left
 
 Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
 book/results/NAME.json. Every step is the command line of the package, so what is timed and scored
@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from benchmarks import own_text
 from benchmarks.timing import out_path
 from lab.experiments.result_file import commit, write_result
@@ -40,12 +41,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 class Stage(NamedTuple):
     """Arguments of `annotated-transformer train`,
-    how many of its last checkpoints are averaged,
-    and, in a stage that reads the pairs of `own_pairs` too, how often each of them is there."""
+    how many of its last checkpoints are averaged, and, in a stage that reads the pairs of
+    `own_pairs` too, how often each of them is there. Of the weights that a stage leaves, the
+    average is `share`; the rest are those that it began with (Wortsman et al. 2022), which hold
+    more of what the stage before it learned."""
 
     train: tuple[str, ...]
     average: int
     copies: int | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ RECIPES = {
         "into such as people type: numbers, names, capitals, marks, slips of the pen. Glorot's "
         "initial values, a third more than the paper's peak rate, products in bfloat16 on a CPU. "
         "The second stage learns German to English as well, the third goes on with joined pairs, "
-        "and its rate falls at the end. The fourth adds sentences that were written for it: the "
+        "and its rate falls at the end. The last two add sentences that were written for it: the "
         "words of the field, greetings, letters, and German names.",
         "tatoeba-all-en-de",
         (
@@ -100,7 +104,12 @@ RECIPES = {
                 augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
                 warmup_steps=100, lr_factor=0.04, decay_share=0.6, train_steps=1800,
                 precision="bf16", validate_every=4000, checkpoint_every=50,
-                keep_checkpoints=24), average=8, copies=40),
+                keep_checkpoints=24), average=8, copies=40, share=0.7),
+            Stage(_set(
+                augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
+                warmup_steps=50, lr_factor=0.0113, decay_share=0.8, train_steps=700, seed=2,
+                precision="bf16", validate_every=4000, checkpoint_every=50,
+                keep_checkpoints=24), average=4, copies=15),
         ),
         export="book/model", scored="tatoeba-en-de",
         alphas=(0.6, 1.0, 1.4, 1.8),
@@ -165,6 +174,15 @@ def name_corpus(directory: Path, corpus: str) -> None:
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
+def mix(before: Path, averaged: Path, share: float) -> None:
+    """Make the weights in `averaged` a mean of those and of the ones in `before`."""
+    path = averaged / "model.safetensors"
+    new, metadata = load_tensors(path)
+    old, _ = load_tensors(before / "model.safetensors")
+    mixed = {name: (1 - share) * old[name].float() + share * new[name].float() for name in new}
+    save_tensors(path, mixed, metadata)
+
+
 def cpu_seconds() -> float:
     """What the programs that were started and have ended have computed:
     a busy machine does not make it longer."""
@@ -223,7 +241,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
     )
     parser.add_argument("--score", action="store_true", help="do not train, only score and record")
-    parser.add_argument("--init", type=Path, help="a model from which only the last stage goes on")
+    parser.add_argument(
+        "--init", type=Path, help="a model from which only the stages with our own pairs go on"
+    )
     args = parser.parse_args(arguments)
     if not args.name:
         print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
@@ -238,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         weights = (args.init / "model.safetensors").read_bytes()
         begins_with = hashlib.sha256(weights).hexdigest()
     for number, stage in enumerate(recipe.stages, start=1):
-        if args.init and number < len(recipe.stages):
+        if args.init and stage.copies is None:
             continue
         name = f"{args.name}-{number}"
         run = args.runs / name
@@ -247,8 +267,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if stage.copies is not None:
                 data = own_text.write_files(recipe.corpus, stage.copies, args.runs / f"{name}-text")
             train(data, run, stage.train, averaged)
+        before = averaged
         averaged = args.runs / f"{name}-averaged"
         command("average", str(run), "--last", str(stage.average), "--out", str(averaged))
+        if before and stage.share < 1:
+            mix(before, averaged, stage.share)
         name_corpus(averaged, recipe.corpus)
         stages.append(described(run))
     if recipe.export:
@@ -282,16 +305,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "stages": stages,
     }
     if args.init:
-        record["begins_with"] = {"stages": len(recipe.stages) - 1, "sha256": begins_with}
+        n_before = len(recipe.stages) - len(stages)
+        record["begins_with"] = {"stages": n_before, "sha256": begins_with}
         # What the earlier stages measured is in the result file of the model that they left.
-        before = ROOT / "book" / "results" / f"{args.name}.json"
-        if before.exists():
-            earlier = json.loads(before.read_text(encoding="utf-8"))["records"][0]["stages"]
-            record["stages"] = earlier[: len(recipe.stages) - 1] + stages
+        stored = ROOT / "book" / "results" / f"{args.name}.json"
+        if stored.exists():
+            earlier = json.loads(stored.read_text(encoding="utf-8"))["records"][0]["stages"]
+            record["stages"] = earlier[:n_before] + stages
     device = "cuda" if "cuda" in recipe.stages[0].train and not args.small else "cpu"
     if out := out_path(args, args.name):
         run = f"python benchmarks/recipes.py {args.name}" + " --small" * args.small
-        run += f" --init {args.init}" if args.init else ""
+        run += " --init DIRECTORY" if args.init else ""
         of_run = stages[0]["commit"]  # perhaps older
         write_result(out, run, [record], device, commit=of_run)
     print(json.dumps(scores, indent=1))
