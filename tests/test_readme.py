@@ -79,8 +79,8 @@ def test_the_command_lines_of_the_book_parse(name, line):
 
 def test_every_verb_is_shown():
     assert {arguments(line)[0] for line in command_lines()} == {
-        "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
-        "import", "export-page", "new",
+        "prepare", "train", "average", "translate", "evaluate", "inspect", "export", "import",
+        "export-page", "new",
     }  # fmt: skip
 
 

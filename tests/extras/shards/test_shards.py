@@ -11,17 +11,17 @@ import signal
 import numpy as np
 import pytest
 
-from annotated_transformer.data.batching import encode_pairs, token_batches
+from annotated_transformer.data.batching import MAX_ENCODED_TOKENS, encode_pairs, token_batches
 from annotated_transformer.data.parallel_text import pairs_sha256
 from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.shards import writing as shard_writing
-from annotated_transformer.extras.shards.reading import MAX_SENTENCE_TOKENS, Shards
+from annotated_transformer.extras.shards.reading import Shards
 from annotated_transformer.extras.shards.writing import encode
 from toys import as_lists, pipe_in_place_of, text_pairs, toy_tokenizer
 
 LEFT_OUT = [("", "tea"), ("tea", " ")]
-PAIRS = [*text_pairs(1, 50), *LEFT_OUT, ("x" * MAX_SENTENCE_TOKENS, "tea"), ("tea", "aet")]
+PAIRS = [*text_pairs(1, 50), *LEFT_OUT, ("x" * MAX_ENCODED_TOKENS, "tea"), ("tea", "aet")]
 OTHER_TEXT = [side for pair in text_pairs(7, 200) for side in pair]
 
 
@@ -52,7 +52,7 @@ def copy(whole, tmp_path):
 
 def test_shards_hold_the_pairs_of_a_list(whole):
     shards = Shards(whole)
-    pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_ENCODED_TOKENS + 1)
     assert len(shards) == len(pairs) == 52 and shards.gather(np.arange(52)) == pairs
     chosen = random.Random(0).choices(range(52), k=30)
     assert shards.gather(np.array(chosen)) == [pairs[i] for i in chosen]
@@ -71,7 +71,7 @@ def test_beside_the_ids_stands_what_they_were_made_from(whole):
     digest = hashlib.sha256(toy_tokenizer().model_bytes).hexdigest()
     assert manifest.tokenizer_sha256 == digest and manifest.vocab_size == 280
     assert [(entry.pairs, entry.left_out) for entry in entries] == [(20, 0), (20, 0), (12, 2)]
-    pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_ENCODED_TOKENS + 1)
     assert sum(entry.source_tokens for entry in entries) == sum(len(x) for x, _ in pairs)
     assert sum(entry.target_tokens for entry in entries) == sum(len(y) for _, y in pairs)
     assert shards.pairs_sha256 == pairs_sha256(PAIRS)
