@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from annotated_transformer.checkpoint import directory as checkpoint
@@ -26,6 +28,7 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.search import StepModel
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.loop import train
+from annotated_transformer.training.processes import Processes
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "N": 2, "d_model": 8, "d_ff": 12, "h": 2, "p_drop": 0.0}
 
@@ -209,3 +212,23 @@ def report_scores(said: str) -> dict[str, Any]:
         "parameters": 1234, "vocab_size": 321, "as_typed": [typed],
         "translations": [(said, "reference", "said"), ("a", "b", "b")],
     }  # fmt: skip
+
+
+def under_torchrun(monkeypatch: pytest.MonkeyPatch, local_rank: str) -> None:
+    """What torchrun tells a process, here one that is alone but for its number."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    numbers = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": local_rank}
+    for name, value in (numbers | {"TORCHELASTIC_RESTART_COUNT": "0"}).items():
+        monkeypatch.setenv(name, value)
+
+
+@contextmanager
+def pretended(rank: int, n: int) -> Iterator[Processes]:
+    """A group in which nothing is exchanged."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=rank, world_size=n, store=FakeStore())
+    try:
+        yield Processes(rank, n)
+    finally:
+        dist.destroy_process_group()

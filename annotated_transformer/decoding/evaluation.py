@@ -22,7 +22,6 @@ from annotated_transformer.model.transformer import Transformer
 if TYPE_CHECKING:
     from annotated_transformer.data.tokenizer import Tokenizer
 
-log = logging.getLogger(__name__)
 MAX_SENTENCE_TOKENS = 1024
 """The most tokens of a sentence, eos included, that are translated or scored."""
 HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
@@ -145,7 +144,7 @@ def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
     kept = [i for i, pair in enumerate(pairs) if max(map(len, pair)) < longest]
     if n_left_out := len(pairs) - len(kept):
         rule = "pairs have more than %d tokens on a side and are left out of the perplexity"
-        log.warning(f"%d of %d {rule}", n_left_out, len(pairs), longest)
+        logging.getLogger(__name__).warning(f"%d of %d {rule}", n_left_out, len(pairs), longest)
     return kept
 
 

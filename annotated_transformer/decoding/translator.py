@@ -24,7 +24,6 @@ from annotated_transformer.views import ListAsTree
 if TYPE_CHECKING:
     from annotated_transformer.data.tokenizer import Tokenizer
 
-log = logging.getLogger(__name__)
 PAPER_SEARCH = DecodeConfig()
 """The paper's search: beam 4, alpha 0.6."""
 FOUR_BEST = DecodeConfig(n_best=4)
@@ -213,7 +212,7 @@ class Translator:
             if len(ids) >= self.max_source:
                 limit = self.max_source - 1
                 message = "line %d has %d tokens, only the first %d are translated"
-                log.warning(message, first_line + i, len(ids), limit)
+                logging.getLogger(__name__).warning(message, first_line + i, len(ids), limit)
                 sources[i] = ids[:limit]
         answers: list[list[Translation]] = [ListAsTree([Translation("", 0.0, 0.0)]) for _ in lines]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))

@@ -10,6 +10,7 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.evaluation import (
     bleu_counts,
     bleu_from_counts,
+    bleu_tokenizer,
     evaluation_mode,
     exp_of_nll,
     mean_nll,
@@ -42,6 +43,8 @@ class Validation:
         self.device = device
         self.processes = processes
         self.pairs, self.encoded = scorable(config, tokenizer, processes.share(pairs))
+        # That of all references: a sentence alone, or a process's share, may suggest another one.
+        self.bleu_tokenizer = bleu_tokenizer([target for _, target in pairs])
 
     def __call__(self, model: Transformer) -> dict[str, float]:
         sums = torch.zeros(12, dtype=torch.float64)  # nats, tokens, the ten counts of BLEU
@@ -49,7 +52,7 @@ class Validation:
             n_tokens = sum(len(target) + 1 for _, target in self.encoded)
             sums[:2] = torch.tensor([n_tokens * mean_nll(model, self.encoded), n_tokens])
             for texts in zip(*self._translated(model), strict=True):
-                sums[2:] += torch.tensor(bleu_counts(*texts))
+                sums[2:] += torch.tensor(bleu_counts(*texts, self.bleu_tokenizer))
         nats, n_tokens, *counts = self.processes.total(sums).tolist()
         if not n_tokens:
             return {}

@@ -26,12 +26,11 @@ from annotated_transformer.decoding import evaluation, translator
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError, Terminated
 from annotated_transformer.training.loop import train
-from lab.tables.table_3 import TABLE_3
 from toys import small_checkpoint, text_pairs, toy_run_config, toy_tokenizer
 
 VERBS = [
-    "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
-    "import", "export-page", "new",
+    "prepare", "train", "average", "translate", "evaluate", "inspect", "export", "import",
+    "export-page", "new",
 ]  # fmt: skip
 
 
@@ -481,7 +480,7 @@ def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
         out, encode = tmp_path / name, ["prepare", "--encode", "--train", *files, "--jobs", 1]
         status, printed, err = run(capsys, *encode, "--out", out, "--tokenizer", where)
         assert status == 0, err
-        assert json.loads(printed)["corpus"] == " ".join(map(str, files))
+        assert json.loads(printed)["corpus"] == "source reference"  # no folder of the user's
     made = [[path.read_bytes() for path in sorted((tmp_path / n).iterdir())] for n in "ab"]
     assert made[0] == made[1]
     err = refused(capsys, "train", "--shards", out, "--out", tmp_path / "run")
@@ -517,7 +516,7 @@ def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, dire
     assert run(capsys, *encode)[0] == 0
     status, _, err = run(capsys, *encode, "--model-type", "unigram", "--sample", "7")
     assert status == 0 and "going on with the vocabulary of" in err
-    assert err.endswith("--model-type and --sample cannot change it\n")
+    assert err.endswith(", which is learned already\n")
     named = ["--tokenizer", directory, "--sample", "7", "--out", tmp_path / "more"]
     err = refused(capsys, *COPY, *named)
     assert "--sample would have no effect: --tokenizer names a vocabulary" in err
@@ -699,14 +698,6 @@ def test_a_directory_may_have_a_name_that_is_no_text(capsys, directory, tmp_path
     assert "# caf\ufffd\n" in (out / "README.md").read_text(encoding="utf-8")
 
 
-def test_variations_prints_every_row_and_the_vocabulary_it_implies(capsys):
-    status, out, _ = run(capsys, "variations")
-    assert status == 0
-    assert all(row.name in out for row in TABLE_3)
-    assert "41,004 to 41,208" in out
-    assert f"{TABLE_3[0].count(37_000):,}" in run(capsys, "variations", "--vocab-size", 37_000)[1]
-
-
 @pytest.mark.slow
 def test_prepare_prints_the_card_and_the_counts(capsys):
     status, out, _ = run(capsys, "prepare", "reverse")
@@ -731,11 +722,11 @@ def test_what_stops_a_verb_has_a_status(capsys, monkeypatch, error, status, line
     def fail(args):
         raise error
 
-    fail.__name__ = "run_variations"
-    monkeypatch.setattr(commands, "run_variations", fail)
+    fail.__name__ = "run_average"
+    monkeypatch.setattr(commands, "run_average", fail)
     if status is None:
         with pytest.raises(KeyError):
-            cli.main(["variations"])
+            cli.main(["average", "run"])
     else:
         said = line and f"annotated-transformer: error: {line}"
-        assert run(capsys, "variations") == (status, "", said)
+        assert run(capsys, "average", "run") == (status, "", said)

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.extras.formats.importing import import_checkpoint
-from annotated_transformer.extras.formats.onnx import FILES, export_checkpoint
+from annotated_transformer.extras.formats.onnx import ONNX_FILES, export_checkpoint
 
 pytestmark = [needs("onnx", "onnxruntime"), pytest.mark.slow]
 borrow("onnx")
@@ -96,7 +96,7 @@ def test_names_and_axes_are_those_that_programs_ask_for(book):
 
 
 def test_the_folder_is_hugging_faces_too(book, tmp_path):
-    assert sorted(path.name for path in (book / "onnx").iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in (book / "onnx").iterdir()) == sorted(ONNX_FILES)
     import_checkpoint(book, tmp_path / "back")
     (ours, _), (back, _) = load_model(BOOK), load_model(tmp_path / "back")
     assert all(torch.equal(x, back.state_dict()[name]) for name, x in ours.state_dict().items())

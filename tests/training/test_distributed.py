@@ -9,8 +9,6 @@ import sys
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,9 +23,6 @@ from annotated_transformer.checkpoint import weights
 from annotated_transformer.command_line.entry_point import main
 from annotated_transformer.data.batching import encode_pairs
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.extras.shards.reading import Shards
-from annotated_transformer.extras.shards.writing import encode
-from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.processes import (
     Processes,
     let_go_of_gradients,
@@ -36,7 +31,14 @@ from annotated_transformer.training.processes import (
 from annotated_transformer.training.rendezvous import fresh_store
 from annotated_transformer.training.run import TrainingRun
 from same_run import unlike
-from toys import run as toy_run, text_pairs, toy_run_config, toy_tokenizer
+from toys import (
+    pretended,
+    run as toy_run,
+    text_pairs,
+    toy_run_config,
+    toy_tokenizer,
+    under_torchrun,
+)
 
 fcntl = pytest.importorskip("fcntl", reason="no Unix: processes cannot be forked")
 TESTS = Path(__file__).parents[1]
@@ -177,14 +179,6 @@ def test_what_many_processes_cannot_do_is_refused(n, changes, message):
         require_parallel(config, Processes(0, n))
 
 
-def under_torchrun(monkeypatch, local_rank):
-    """What torchrun tells a process, here one that is alone but for its number."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
-    told = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": local_rank}
-    for name, value in (told | {"TORCHELASTIC_RESTART_COUNT": "0"}).items():
-        monkeypatch.setenv(name, value)
-
-
 @pytest.mark.parametrize("local_rank", ["0", "1"])
 def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypatch, local_rank):
     under_torchrun(monkeypatch, local_rank)
@@ -215,9 +209,8 @@ def with_settings(**settings):
     [
         ((TrainingRun, "packings_of"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
         ((weights, "belongs_to"), MemoryError(), "out of memory while step 1 was saved"),
-        ((os, "pread"), None, "00000.offsets.npy was cut short while it was being read"),
     ],
-    ids=["in a step", "in a save", "a cut shard"],
+    ids=["in a step", "in a save"],
 )
 def test_what_one_process_meets_alone_it_says_itself(
     tmp_path, capsys, monkeypatch, local_rank, where, what, line
@@ -225,33 +218,16 @@ def test_what_one_process_meets_alone_it_says_itself(
     """The others only say that they have lost it."""
 
     def fails(*_):
-        if what:
-            raise what
-        return b""
+        raise what
 
-    encode(toy_tokenizer(), PAIRS, tmp_path / "shards", progress=False, corpus="toys")
-    arguments = ["train", "--shards", str(tmp_path / "shards"), "--out", str(tmp_path / "run")]
-    arguments += ["--valid", *written(tmp_path, "v", PAIRS[:5])]
+    arguments = ["train", "--train", *written(tmp_path, "t", PAIRS), "--vocab-size", "280"]
+    arguments += ["--out", str(tmp_path / "run"), "--valid", *written(tmp_path, "v", PAIRS[:5])]
     arguments += with_settings(N=1, d_model=8, d_ff=12, h=2, train_steps=1, max_tokens=8192)
     under_torchrun(monkeypatch, local_rank)
-    if what is None:
-        monkeypatch.setattr(Shards, "verify", lambda _: None)
     monkeypatch.setattr(*where, fails)
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("error: ") == 1
-
-
-@contextmanager
-def pretended(rank, n):
-    """A group in which nothing is exchanged."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=rank, world_size=n, store=FakeStore())
-    try:
-        yield Processes(rank, n)
-    finally:
-        dist.destroy_process_group()
 
 
 def test_64_processes_share_out_a_step_without_a_word():
@@ -331,18 +307,6 @@ def test_other_pairs_in_one_process_are_noticed(tmp_path, monkeypatch):
         monkeypatch.setattr(Processes, "from_first", lambda *_: b"of other pairs")
         with pytest.raises(ConfigError, match="need the same settings and training pairs"):
             toy_run(tmp_path / "run", accumulate=2, processes=processes)
-
-
-def test_one_process_of_a_machine_verifies_the_data(tmp_path, monkeypatch):
-    encode(toy_tokenizer(), PAIRS, tmp_path / "shards", progress=False, corpus="toys")
-    verified, config = [], toy_run_config()[1]
-    monkeypatch.setattr(Shards, "verify", lambda shards: verified.append(shards.directory))
-    for local_rank, times in ((0, 1), (1, 0)):
-        with pretended(2 + local_rank, 4) as processes:
-            one = replace(processes, local_rank=local_rank)
-            TrainingPairs(config, toy_tokenizer(), Shards(tmp_path / "shards"), one)
-        assert len(verified) == times
-        verified.clear()
 
 
 def test_nobody_is_looked_for_where_a_dead_one_was():

@@ -84,8 +84,8 @@ def test_every_cut_is_noticed(saved):
 
 
 def test_a_file_without_a_checksum_is_read(tmp_path):
-    save_file({"a": torch.ones(2)}, tmp_path / "old", {"format": "pt"})
-    assert load_tensors(tmp_path / "old")[1] == {"format": "pt"}
+    save_file({"a": torch.ones(2)}, tmp_path / "old", {"format": "pt", "step": "3"})
+    assert load_tensors(tmp_path / "old")[1] == {"step": "3"}
 
 
 # The state before

@@ -30,13 +30,19 @@ if TYPE_CHECKING:
 
 N_POSITIONS = 2048
 """Rows of the table for positions that have no end."""
-FILES = "model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", *MARIAN_FILES
+CTRANSLATE2_FILES = (
+    "model.bin",
+    "config.json",
+    "shared_vocabulary.json",
+    "tokenizer.model",
+    *MARIAN_FILES,
+)
 KNOWN = (
     "norm", "positions", "activation", "bias", "scaled_attention", "rms_norm", "final_norm",
     "output_bias", "zero_start", "first_position", "attention_dropout", "ffn_dropout",
 )  # fmt: skip
 """What CTranslate2 computes besides the paper's model (`ModelConfig.beyond`)."""
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
+CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 PATIENCE = 2
 """So many times beam_size hypotheses must end. With 1 it sometimes stops sooner than our search."""
 Found = list[tuple[list[int], float]]
@@ -52,7 +58,7 @@ def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "floa
     when files are in the way.
     """
     out = Path(out)
-    require_room_for_result(out, FILES, directory)
+    require_room_for_result(out, CTRANSLATE2_FILES, directory)
     model, tokenizer = load_model(directory)
     require_range(model, dtype, directory)
     words = marian_files(tokenizer.model_bytes) or {"tokenizer.model": tokenizer.model_bytes}
@@ -83,7 +89,7 @@ def _specification(model: Transformer, pieces: list[str]) -> Any:
         "num_layers": c.N,
         "num_heads": c.h,
         "pre_norm": c.norm == "pre",
-        "activation": getattr(specs.Activation, ACTIVATIONS[c.activation]),
+        "activation": getattr(specs.Activation, CTRANSLATE2_ACTIVATIONS[c.activation]),
         "ffn_glu": c.activation == "swiglu",
         "rms_norm": c.rms_norm,
         "head_dim": c.d_k,

@@ -20,7 +20,7 @@ from annotated_transformer.config import ModelConfig
 from annotated_transformer.data.paired_vocabulary import MARIAN_FILES, marian_files
 from annotated_transformer.data.tokenizer import BACK, Tokenizer
 from annotated_transformer.errors import PROGRAM, ConfigError, require
-from annotated_transformer.extras.formats.model_card import card, languages, readable
+from annotated_transformer.extras.formats.model_card import card_of, languages, readable
 from annotated_transformer.extras.formats.own_form import require_range
 from annotated_transformer.extras.formats.parameter_names import (
     LOGITS_BIAS,
@@ -37,7 +37,7 @@ OURS = "annotated_transformer"
 """The key of config.json under which our own stands."""
 TOKENIZER_FILES = "tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 MODEL_FILES = "config.json", "generation_config.json", "model.safetensors"
-FILES = (*MODEL_FILES, *TOKENIZER_FILES, "README.md")
+HUGGINGFACE_FILES = (*MODEL_FILES, *TOKENIZER_FILES, "README.md")
 CLASSES = {
     "post": ("marian", "MarianMTModel"),
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
@@ -58,7 +58,7 @@ def export_checkpoint(
     """
     out = Path(out)
     stored = checkpoint.read_config(directory)
-    names = *FILES, *MARIAN_FILES
+    names = *HUGGINGFACE_FILES, *MARIAN_FILES
     checkpoint.require_room_for_result(out, names, directory, is_export(out))
     model, tokenizer = checkpoint.load_model(directory)
     config = model.config
@@ -71,7 +71,7 @@ def export_checkpoint(
         "generation_config.json": _generation(config, length),
         **tokenizer_files(tokenizer, length),
     }
-    text = card(directory, out, model, dtype, _usage(out, tokenizer), notes, _header(stored))
+    text = card_of(directory, out, model, dtype, _usage(out, tokenizer), notes, _header(stored))
     theirs = _tensors(model, length)
     for name, content in written.items():
         write_text(out / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")

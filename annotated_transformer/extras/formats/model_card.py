@@ -17,7 +17,7 @@ from annotated_transformer.model.transformer import Transformer
 MAX_SCORES_BYTES = 2**26
 
 
-def card(
+def card_of(
     directory: str | Path,
     out: Path,
     model: Transformer,

@@ -16,7 +16,7 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import require, shown
 from annotated_transformer.files import require_room
 
-ACTIVATIONS = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
+NAMES_OF_ACTIVATIONS = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
 EPS = nn.LayerNorm(1).eps
 
 
@@ -42,7 +42,7 @@ def import_transformer(
     require(n > 0, "the module must have layers, got 0 in its encoder")
     layer = both[0]
     # PyTorch copies a decoder layer whose activation is a module with relu in its place.
-    other = next((x.activation for x in both if x.activation not in ACTIVATIONS), None)
+    other = next((x.activation for x in both if x.activation not in NAMES_OF_ACTIVATIONS), None)
     rule = "the activation must be a function, torch.nn.functional's relu, gelu or silu"
     require(other is None, f"{rule}, got {shown(other)}")
     has_norm = module.encoder.norm is not None
@@ -62,7 +62,7 @@ def import_transformer(
         attention_dropout=layer.self_attn.dropout,
         ffn_dropout=layer.dropout.p,
         norm="pre" if layer.norm_first else "post",
-        activation=ACTIVATIONS[layer.activation],  # type: ignore[arg-type]
+        activation=NAMES_OF_ACTIVATIONS[layer.activation],  # type: ignore[arg-type]
         bias=True,
         final_norm=has_norm and not layer.norm_first,
         **settings,

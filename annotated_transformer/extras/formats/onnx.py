@@ -22,13 +22,13 @@ from annotated_transformer.extras.formats.parameter_names import LOGITS_BIAS, TA
 from annotated_transformer.files import read_json, write_bytes
 from annotated_transformer.model.embedding import positional_encoding
 
-FILES = "encoder_model.onnx", "decoder_model.onnx", "decoder_model_merged.onnx"
+ONNX_FILES = "encoder_model.onnx", "decoder_model.onnx", "decoder_model_merged.onnx"
 OPSET = 20
 IR_VERSION = 9  # neither is the newest, which programs in use may not know
 BATCH = "batch_size"  # transformers.js looks for this name when it makes an empty cache
 SOURCE, TARGET = "encoder_sequence_length", "decoder_sequence_length"
 FLOAT, INTEGER, BOOLEAN = 1, 7, 9  # types by ONNX's numbers
-ACTIVATIONS = {"relu": "Relu", "gelu": "Gelu", "silu": "Sigmoid"}
+ONNX_ACTIVATIONS = {"relu": "Relu", "gelu": "Gelu", "silu": "Sigmoid"}
 LOWEST = torch.tensor(torch.finfo(torch.float32).min)
 ZERO, ONE, TWO, ALL = (torch.tensor([i]) for i in (0, 1, 2, 2**31))
 
@@ -41,12 +41,12 @@ def export_checkpoint(directory: str | Path, out: str | Path, notes: str = "") -
     with needs_extra("onnx"):
         import onnx
     out = Path(out)
-    names = [f"onnx/{name}" for name in FILES]
+    names = [f"onnx/{name}" for name in ONNX_FILES]
     require_room_for_result(out, names, directory, huggingface.is_export(out))
     out = huggingface.export_checkpoint(directory, out, notes=notes)
     config = read_json(out / "config.json", MAX_CONFIG_BYTES)
     tensors, _ = weights.load_tensors(out / "model.safetensors")
-    for name in FILES:
+    for name in ONNX_FILES:
         graph = _Graph(onnx, config, tensors)
         graph.encode() if name.startswith("encoder") else graph.decode("merged" in name)
         write_bytes(out / "onnx" / name, graph.model().SerializeToString())
@@ -145,7 +145,7 @@ class _Graph:
                 x = self.attend(x, f"{layer}.{name}", mask, cache and f"{i}.{cache}", memory)
             norm = f"{layer}.final_layer_norm"
             inner = self.linear(self.norm("pegasus", x, norm), f"{layer}.fc1")
-            y = self(ACTIVATIONS[activation], inner)
+            y = self(ONNX_ACTIVATIONS[activation], inner)
             y = self("Mul", inner, y) if activation == "silu" else y
             x = self.norm("marian", self("Add", x, self.linear(y, f"{layer}.fc2")), norm)
         return self.norm("pegasus", x, f"model.{side}.layer_norm")

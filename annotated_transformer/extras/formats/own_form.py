@@ -16,7 +16,7 @@ from annotated_transformer.checkpoint.directory import (
 )
 from annotated_transformer.checkpoint.weights import belongs_to, save_weights
 from annotated_transformer.errors import PROGRAM, require
-from annotated_transformer.extras.formats.model_card import card, readable
+from annotated_transformer.extras.formats.model_card import card_of, readable
 from annotated_transformer.files import write_text
 from annotated_transformer.model.transformer import Transformer
 
@@ -41,7 +41,7 @@ def export_checkpoint(
     about = belongs_to(model.config, tokenizer.sha256)
     save_weights(out / "model.safetensors", model, getattr(torch, dtype), about)
     usage = f"To translate: `{PROGRAM} translate {readable(out.name)} < input > output`."
-    write_text(out / "README.md", card(directory, out, model, dtype, usage, notes))
+    write_text(out / "README.md", card_of(directory, out, model, dtype, usage, notes))
     return out
 
 

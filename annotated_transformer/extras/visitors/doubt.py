@@ -29,7 +29,7 @@ INFLECTED = {
 """The forms of numbers that have several."""
 MINUS = "-\u2212"
 MIN_IN_COMPOUND = 5  # letters of a name
-WORD = re.compile(rf"(?:(?<!\w)[{MINUS}](?=[0-9]))?\w+(?:[.:,@/+-]+\w+)*")
+TYPED_WORD = re.compile(rf"(?:(?<!\w)[{MINUS}](?=[0-9]))?\w+(?:[.:,@/+-]+\w+)*")
 ADDRESS = re.compile(
     r"[^\W0-9]\.(?:com|org|net|info|edu|gov|eu|io|uk|us|de|at|ch|fr|es|pdf|txt|html|jpg|png)\b"
 )
@@ -131,7 +131,7 @@ def lost_words(
         return all(part in translated or has_name(target, part.lower()) for part in capitalised)
 
     # Small letters alone, as most words are, lose nothing; to look closer takes ten times as long.
-    words = (word for word in WORD.findall(source) if not (word.isalpha() and word.islower()))
+    words = (word for word in TYPED_WORD.findall(source) if not (word.isalpha() and word.islower()))
     return tuple(word for word in words if not is_kept(word))
 
 

@@ -20,7 +20,7 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.formats import own_form as our_own
-from annotated_transformer.extras.formats.huggingface import FILES, export_checkpoint
+from annotated_transformer.extras.formats.huggingface import HUGGINGFACE_FILES, export_checkpoint
 from annotated_transformer.extras.formats.importing import import_checkpoint
 from annotated_transformer.extras.page.writing import write_page
 from toys import random_tokens, small_checkpoint, text_pairs, toy_tokenizer
@@ -73,7 +73,9 @@ def test_the_way_back_is_bit_for_bit(tmp_path, changes):
     model = ours(tmp_path / "ours", **changes)
     arguments = ["export", tmp_path / "ours", "--to", "huggingface", "--out", tmp_path / "theirs"]
     assert cli.main(list(map(str, [*arguments, "--notes", "Good at reversing."]))) == 0
-    assert sorted(path.name for path in (tmp_path / "theirs").iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in (tmp_path / "theirs").iterdir()) == sorted(
+        HUGGINGFACE_FILES
+    )
     assert cli.main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "back")]) == 0
     back, tokenizer = load_model(tmp_path / "back")
     assert same(model.state_dict(), back.state_dict()) and back.config == model.config

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.page.int8_rows import (
     STEPS,
     WIDEST,
@@ -84,3 +85,14 @@ def test_matrices_are_rounded_and_the_rest_is_not():
     assert {f"{name.removesuffix('.weight')}.scale" for name in small} <= tensors.keys()
     assert tensors["positions.weight"].dtype == torch.float32
     assert "encoder.norm.weight" in tensors and "encoder.norm.scale" not in tensors
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rms_norm": True}, {"positions": "rotary"}, {"activation": "swiglu"}, {"qk_norm": True}],
+    ids=str,
+)
+def test_what_came_after_the_paper_is_refused(changes):
+    [(name, value)] = changes.items()
+    with pytest.raises(ConfigError, match=f"a page knows no {name}={value}: train with {name}="):
+        rounded_tensors(small_model(**changes))
