@@ -17,7 +17,7 @@ from exported_page import IN_CHROMIUM
 from tools.browser import open_page, served
 
 HTML = Path(__file__).parents[1] / "_build" / "html"
-# The pages of the translator and of training have tests of their own, in extras and lab.
+# The translator and the training page have tests of their own, in tests/extras and tests/lab.
 PAGES = sorted(
     str(path.relative_to(HTML))
     for path in HTML.rglob("*.html")
