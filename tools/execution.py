@@ -26,6 +26,8 @@ from jupyter_client.kernelspec import NoSuchKernel
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 
+from annotated_transformer.files import write_text
+
 # Seconds: for waits that jupyter insists on limiting, and that end at once when the kernel is dead.
 HOUR = 3600
 ANSI_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -229,11 +231,4 @@ def kernel_environment(root: Path) -> None:
 def write_whole(notebook: NotebookNode, path: Path) -> None:
     """Write a valid notebook, whole or not at all, whenever this process is killed."""
     nbformat.validate(notebook)
-    replace_by(path, f"{nbformat.writes(notebook).rstrip()}\n".encode())
-
-
-def replace_by(path: Path, content: bytes) -> None:
-    """Replace a file in one step; a leftover `.NAME.PID.part` is of a dead process."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    write_text(path, f"{nbformat.writes(notebook).rstrip()}\n")

@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from annotated_transformer.files import write_text
 from tools import execution, reuse
 from tools.arguments import parser_of
 from tools.execution import Progress
@@ -146,7 +147,7 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
     # the next one waits for the builder's end.
     status = subprocess.run(command, pass_fds=(lock,), cwd=root).returncode
     if status == 0:
-        execution.replace_by(stamp, made_from.encode())
+        write_text(stamp, made_from)
     return status
 
 

@@ -27,8 +27,9 @@ import nbformat
 from nbformat import NotebookNode
 
 from annotated_transformer.data import corpus
+from annotated_transformer.files import write_bytes
 from tools import colab
-from tools.execution import Failure, replace_by, write_whole
+from tools.execution import Failure, write_whole
 from tools.notebooks import read_source, take_outputs
 
 SITE = ("_config.yml", "_toc.yml", "static", "book", "tools/sphinx")  # what the HTML is made from
@@ -172,5 +173,4 @@ def mirror(root: Path, folder: Path, kept: set[Path]) -> None:
             continue
         content, target = source.read_bytes(), folder / name
         if not target.is_file() or target.read_bytes() != content:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            replace_by(target, content)
+            write_bytes(target, content)

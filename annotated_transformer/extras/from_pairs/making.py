@@ -16,6 +16,7 @@ from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.decoding import evaluation
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.extras.from_pairs.columns import read_pairs
 from annotated_transformer.extras.from_pairs.report import report_page
 from annotated_transformer.files import read_json, write_text
 from annotated_transformer.training.epochs import AugmentedPairs
@@ -26,7 +27,6 @@ from annotated_transformer.training.plan import (
     learn_vocabulary,
     n_held_out,
     plan_for,
-    read_pairs,
 )
 
 TYPED = (

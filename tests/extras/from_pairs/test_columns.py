@@ -3,7 +3,7 @@
 import pytest
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.training.plan import read_pairs
+from annotated_transformer.extras.from_pairs.columns import read_pairs
 
 PAIRS = [
     (f"I have {n} cats, and a dog.", f"Ich habe {n} Katzen und einen Hund.") for n in range(150)

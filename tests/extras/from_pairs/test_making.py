@@ -18,10 +18,11 @@ from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.formats import own_form as our_own
 from annotated_transformer.extras.from_pairs import making
+from annotated_transformer.extras.from_pairs.columns import read_pairs
 from annotated_transformer.extras.from_pairs.report import curves, report_page
 from annotated_transformer.extras.page.writing import write_page
 from annotated_transformer.extras.visitors.augmentation import Augmentation
-from annotated_transformer.training.plan import Plan, learn_vocabulary, n_held_out, read_pairs
+from annotated_transformer.training.plan import Plan, learn_vocabulary, n_held_out
 from annotated_transformer.training.run import TrainingRun
 from html_page import HtmlPage
 from toys import report_scores
