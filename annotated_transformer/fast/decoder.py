@@ -18,7 +18,7 @@ from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 from annotated_transformer.model.transformer import Transformer
 
-KNOWN = (
+KNOWN_TO_FAST_DECODER = (
     "norm", "positions=learned", "positions=concatenated", "positions=none", "activation", "bias",
     "scaled_attention", "rms_norm", "final_norm", "output_bias", "zero_start", "first_position",
     "attention_dropout", "ffn_dropout",
@@ -36,7 +36,11 @@ def search_model_for(
     `FastDecoder` on a GPU, else float32.
     """
     is_int8 = isinstance(model.embedding, Int8Embedding)
-    if model.config.beyond(KNOWN) and not is_int8 and dtype in (None, torch.float32):
+    if (
+        model.config.beyond(KNOWN_TO_FAST_DECODER)
+        and not is_int8
+        and dtype in (None, torch.float32)
+    ):
         return model
     on_gpu = model.embedding.weight.device.type == "cuda"
     default = torch.float16 if on_gpu else None
@@ -68,7 +72,7 @@ class FastDecoder:
     def __init__(
         self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
-        unknown = ", ".join(model.config.beyond(KNOWN))
+        unknown = ", ".join(model.config.beyond(KNOWN_TO_FAST_DECODER))
         rule = "search with the model itself, in float32"
         require(not unknown, f"FastDecoder does not know this model's {unknown}: {rule}")
         is_int8 = isinstance(model.embedding, Int8Embedding)

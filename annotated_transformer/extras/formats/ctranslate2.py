@@ -37,7 +37,7 @@ CTRANSLATE2_FILES = (
     "tokenizer.model",
     *MARIAN_FILES,
 )
-KNOWN = (
+KNOWN_TO_CTRANSLATE2 = (
     "norm", "positions", "activation", "bias", "scaled_attention", "rms_norm", "final_norm",
     "output_bias", "zero_start", "first_position", "attention_dropout", "ffn_dropout",
 )  # fmt: skip
@@ -82,7 +82,7 @@ def _specification(model: Transformer, pieces: list[str]) -> Any:
     specs = library().specs
     c = model.config
     cannot = "CTranslate2 has no"
-    c.require_known(KNOWN, "CTranslate2")
+    c.require_known(KNOWN_TO_CTRANSLATE2, "CTranslate2")
     sizes = f"got {c.d_k} and {c.d_v}"
     require(c.d_k == c.d_v, f"{cannot} values of another width than keys: d_k must be d_v, {sizes}")
     settings = {

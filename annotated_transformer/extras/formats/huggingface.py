@@ -93,7 +93,7 @@ def is_export(out: Path) -> bool:
         return False
 
 
-KNOWN = (
+KNOWN_TO_HUGGINGFACE = (
     "norm", "positions=learned", "positions=concatenated", "positions=none", "activation=gelu",
     "activation=silu", "bias", "scaled_attention", "final_norm", "output_bias", "zero_start",
     "first_position", "attention_dropout", "ffn_dropout",
@@ -103,7 +103,7 @@ KNOWN = (
 
 def require_home(config: ModelConfig) -> None:
     """Raise ConfigError, with what would have to change, for what neither class computes."""
-    config.require_known(KNOWN, "Hugging Face")
+    config.require_known(KNOWN_TO_HUGGINGFACE, "Hugging Face")
     factor = math.log2(config.d_k or 1) / 2  # of sqrt(d_k), which goes into W_Q
     has_table = config.norm == "pre"
     for holds, rule in (

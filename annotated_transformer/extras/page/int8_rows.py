@@ -91,7 +91,7 @@ def with_int8_rows(model: Transformer) -> Transformer:
     return model
 
 
-KNOWN = (
+KNOWN_TO_A_PAGE = (
     "norm", "positions=learned", "positions=concatenated", "positions=none", "activation=gelu",
     "activation=silu", "bias", "scaled_attention", "final_norm", "output_bias", "zero_start",
     "first_position", "attention_dropout", "ffn_dropout",
@@ -106,7 +106,7 @@ def rounded_tensors(model: Transformer) -> dict[str, Tensor]:
     float32. Raises ConfigError for a matrix whose sums might overflow, and for parts of a model
     that came after the paper.
     """
-    model.config.require_known(KNOWN, "a page")
+    model.config.require_known(KNOWN_TO_A_PAGE, "a page")
     matrices = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     tensors: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
