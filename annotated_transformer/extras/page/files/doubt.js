@@ -7,13 +7,21 @@ const SPELT_OUT = {
 };
 // The forms of numbers that have several; three times is dreimal.
 const INFLECTED = { ein: "ein(?:s|e|en|em|er|es|mal)?", one: "one|once", two: "two|twice" };
-const MIN_IN_COMPOUND = 5;  // letters of a name
-// Python's \w and \s, and the end of a word.
-const LETTER = "[\\p{L}\\p{N}_]", SPACE_OR_NONE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]?";
+const MIN_IN_COMPOUND = 5; // letters of a name
+// Python's \w, \s? and \b.
+const LETTER = "[\\p{L}\\p{N}_]";
+const SPACE_OR_NONE =
+  "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]?";
 const END = `(?:(?<=${LETTER})(?!${LETTER})|(?<!${LETTER})(?=${LETTER}))`;
-const WORD = new RegExp(`(?:(?<!${LETTER})[-\u2212](?=[0-9]))?${LETTER}+(?:[.:,@/+-]+${LETTER}+)*`, "gu");
+const WORD = new RegExp(
+  `(?:(?<!${LETTER})[-\u2212](?=[0-9]))?${LETTER}+(?:[.:,@/+-]+${LETTER}+)*`,
+  "gu",
+);
 // The end of an address or of a file's name, in small letters; not every full stop is one.
-const ADDRESS = new RegExp(`[\\p{L}\\p{Nl}\\p{No}_]\\.(?:com|org|net|info|edu|gov|eu|io|uk|us|de|at|ch|fr|es|pdf|txt|html|jpg|png)${END}`, "u");
+const ADDRESS = new RegExp(
+  `(?![0-9])${LETTER}\\.(?:com|org|net|info|edu|gov|eu|io|uk|us|de|at|ch|fr|es|pdf|txt|html|jpg|png)${END}`,
+  "u",
+);
 const NEGATIVE = new RegExp(`(?:[-\u2212]|minus )${SPACE_OR_NONE}([0-9]+)${END}`, "gu");
 const THOUSANDS = /(?<=[0-9])[.,](?=[0-9]{3}(?![0-9]))/g;
 const LETTERS = /[\p{L}\p{Nl}\p{No}]{3,}/gu;
@@ -31,13 +39,18 @@ function hasNumberWord(text, language, number) {
 function hasName(text, name) {
   if (!text.includes(name)) return false;
   if (new RegExp(`${END}${name}(?:['’]?s|es)?${END}`, "u").test(text)) return true;
-  return [...name].length >= MIN_IN_COMPOUND && new RegExp(`${END}${name}|${name}${END}`, "u").test(text);
+  return (
+    [...name].length >= MIN_IN_COMPOUND && new RegExp(`${END}${name}|${name}${END}`, "u").test(text)
+  );
 }
 
 // A word with a capital letter is a name unless training translates it: `translated`, in which an empty set stands for no names.
 function lostWords(source, translation, to, translated) {
-  const [text, target] = [source, translation.toLowerCase()].map((one) => one.replace(THOUSANDS, ""));
-  const digits = target.match(/[0-9]+/g) || [], negative = new Set([...target.matchAll(NEGATIVE)].map(([, number]) => number));
+  const [text, target] = [source, translation.toLowerCase()].map((one) =>
+    one.replace(THOUSANDS, ""),
+  );
+  const digits = target.match(/[0-9]+/g) || [],
+    negative = new Set([...target.matchAll(NEGATIVE)].map(([, number]) => number));
   const keeps = (number) => {
     const place = digits.indexOf(number);
     if (place >= 0) return Boolean(digits.splice(place, 1));
@@ -45,10 +58,17 @@ function lostWords(source, translation, to, translated) {
     return isSmall && (!SPELT_OUT[to] || hasNumberWord(target, to, Number(number)));
   };
   const isKept = (word) => {
-    const small = word.toLowerCase(), numbers = word.match(/[0-9]+/g);
+    const small = word.toLowerCase(),
+      numbers = word.match(/[0-9]+/g);
     if (word.includes("@") || ADDRESS.test(small)) return target.includes(small);
-    if (numbers) return (!/^[-\u2212]/.test(word) || negative.has(numbers[0])) && !numbers.map(keeps).includes(false);
-    const capitalised = translated.size ? (word.match(LETTERS) || []).filter((part) => /^\p{Uppercase}/u.test(part)) : [];
+    if (numbers)
+      return (
+        (!/^[-\u2212]/.test(word) || negative.has(numbers[0])) &&
+        !numbers.map(keeps).includes(false)
+      );
+    const capitalised = translated.size
+      ? (word.match(LETTERS) || []).filter((part) => /^\p{Uppercase}/u.test(part))
+      : [];
     return capitalised.every((part) => translated.has(part) || hasName(target, part.toLowerCase()));
   };
   return [...text.matchAll(WORD)].filter(([word]) => !isKept(word)).map(([word]) => word);
@@ -57,13 +77,22 @@ function lostWords(source, translation, to, translated) {
 // What is strange about a text: "script" if the tokenizer has hardly a letter of it, "target" if it looks like the
 // language that is translated into, "words" if none of its four words or more is a common one and at most a third of them
 // is translated in training, "long" if 999 of 1,000 sentences that were trained on have fewer words; else "".
-function strangeness(text, tokenizer, { longest = Infinity, words = ["", ""], translated = new Set() } = {}) {
+function strangeness(
+  text,
+  tokenizer,
+  { longest = Infinity, words = ["", ""], translated = new Set() } = {},
+) {
   const letters = tokenizer.normalizer.normalize(text).match(/\p{L}/gu) || [];
-  if (2 * letters.filter((letter) => !tokenizer.ids.has(letter)).length > letters.length) return "script";
+  if (2 * letters.filter((letter) => !tokenizer.ids.has(letter)).length > letters.length)
+    return "script";
   const found = text.toLowerCase().match(/\p{L}+/gu) || [];
-  const [own, other] = words.map((list) => new Set(list.split(" "))).map((common) => found.filter((word) => common.has(word)).length);
+  const [own, other] = words
+    .map((list) => new Set(list.split(" ")))
+    .map((common) => found.filter((word) => common.has(word)).length);
   if (other > own) return "target";
-  const nKnown = found.filter(([first, ...rest]) => translated.has(first.toUpperCase() + rest.join(""))).length;
+  const nKnown = found.filter(([first, ...rest]) =>
+    translated.has(first.toUpperCase() + rest.join("")),
+  ).length;
   if (words[0] && found.length > 3 && !own && 3 * nKnown <= found.length) return "words";
   return found.length > longest ? "long" : "";
 }
