@@ -44,9 +44,9 @@ const answer = async (translator) => {
       ),
     lost: ({ pairs, to, translated }) =>
       pairs.map((pair) => engine.lostWords(...pair, to, new Set(translated))),
-    asRead: ({ texts }) => texts.map(engine.asRead),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
+    asRead: ({ texts }) => texts.map(engine.asRead),
     decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),
     greedy: ({ sources, maxExtra }) =>
       sources.map((source) => engine.greedySearch(model, source, maxExtra)),

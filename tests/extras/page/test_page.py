@@ -24,6 +24,7 @@ from annotated_transformer.extras.page.writing import (
     kernels as stored_kernels,
     write_page,
 )
+from annotated_transformer.extras.visitors.typed_lines import for_visitors
 from annotated_transformer.model.feed_forward import ACTIVATIONS
 from benchmarks.page import SCRIPTS, ids_in_python, varied_lines
 from tools import kernels
@@ -233,11 +234,11 @@ def test_activations_are_pytorchs(book_page):
 
 @pytest.mark.slow
 @needs_node
-def test_a_page_translates_lines_as_the_translator_does(book_page, book_model):
+def test_a_page_translates_lines_as_for_visitors_does(book_page, book_model):
     model, tokenizer = book_model
     texts = ["", " \t\u3000", "  I like tea.  ", "\ud83d Hello!", "tea " * 30]
     texts += ["I LIKE\x1fTEA.", "USA", "ŒUVRE ΣΑΣ", "I LIKE ªTEA", "2 + 2 = 4", "\u200b", "😀 \n!"]
-    translator = Translator(model, tokenizer)
+    translator = for_visitors(Translator(model, tokenizer))
     (found,) = run_engine(book_page, {"do": "translate", "texts": texts, "settings": {"nBest": 1}})
     ours = [one["hypotheses"][0]["text"] if one["hypotheses"] else "" for one in found]
     assert ours == translator.translate(texts)

@@ -317,7 +317,8 @@ def test_buttons_copy_the_address_and_a_report(page, address):
 
     report = copied("Copy as a report", "Report copied")
     assert report.startswith(
-        "Text (en):\n\n> I have a dog.\n\nTranslation (de):\n\n> Ich habe einen Hund.\n"
+        "Text (en):\n\n```\nI have a dog.\n```\n\n"
+        "Translation (de):\n\n```\nIch habe einen Hund.\n```\n"
     )
     facts = ["beam width 3, length penalty 0.6", "mean probability of the tokens 0."]
     facts += ["lost: nothing", "model tatoeba-", "WebAssembly"]

@@ -8,10 +8,10 @@ const SPELT_OUT = {
 // The forms of numbers that have several; three times is dreimal.
 const INFLECTED = { ein: "ein(?:s|e|en|em|er|es|mal)?", one: "one|once", two: "two|twice" };
 const MIN_IN_COMPOUND = 5; // letters of a name
-// Python's \w and \s, and the end of a word.
-const LETTER = "[\\p{L}\\p{N}_]",
-  SPACE_OR_NONE =
-    "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]?";
+// Python's \w, \s? and \b.
+const LETTER = "[\\p{L}\\p{N}_]";
+const SPACE_OR_NONE =
+  "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]?";
 const END = `(?:(?<=${LETTER})(?!${LETTER})|(?<!${LETTER})(?=${LETTER}))`;
 const WORD = new RegExp(
   `(?:(?<!${LETTER})[-\u2212](?=[0-9]))?${LETTER}+(?:[.:,@/+-]+${LETTER}+)*`,
@@ -19,7 +19,7 @@ const WORD = new RegExp(
 );
 // The end of an address or of a file's name, in small letters; not every full stop is one.
 const ADDRESS = new RegExp(
-  `[\\p{L}\\p{Nl}\\p{No}_]\\.(?:com|org|net|info|edu|gov|eu|io|uk|us|de|at|ch|fr|es|pdf|txt|html|jpg|png)${END}`,
+  `(?![0-9])${LETTER}\\.(?:com|org|net|info|edu|gov|eu|io|uk|us|de|at|ch|fr|es|pdf|txt|html|jpg|png)${END}`,
   "u",
 );
 const NEGATIVE = new RegExp(`(?:[-\u2212]|minus )${SPACE_OR_NONE}([0-9]+)${END}`, "gu");

@@ -7,10 +7,8 @@ const LINE_END = "\\r\\n|[\\n-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]";
 
 // A line as the model gets it: one space between words, no half of a surrogate pair, and no shouting.
 function asRead(text) {
-  const line = text
-      .replace(/\p{Surrogate}/gu, "\ufffd")
-      .replace(SPACES, " ")
-      .replace(/^ | $/g, ""),
+  const whole = text.replace(/\p{Surrogate}/gu, "\ufffd");
+  const line = whole.replace(SPACES, " ").replace(/^ | $/g, ""),
     [first = ""] = line;
   const isShouted =
     (line.match(/\p{L}/gu) || []).length >= 4 &&
