@@ -384,7 +384,8 @@ training_pictures.opt_warmup(factors, models, result)
 # with the best of the four rates for each, the cold start is level in post-norm with Glorot's values and ahead in the
 # other two. Sixty updates of a tiny model cannot tell
 # which warm-up is best for translation. Longer runs can: among the miniature models of [6.2](6_2_variations.ipynb),
-# trained on captions for two epochs and for ten, one starts at the peak rate.
+# trained on captions for two epochs and for ten, one starts at the peak rate. The output compares its perplexity with that
+# of the same model with warm-up, and the brackets contain {ref}`95% intervals <how-to-read-our-intervals>`.
 
 # %%
 from lab.experiments.claims import load_results
@@ -397,8 +398,9 @@ print(*cold, sep="\n")
 assert len(cold) == 2 and all("perplexity +" in line and "(+" in line for line in cold)
 
 # %% [markdown]
-# There, at this rate and with this place of the norm, the warm-up is worth its steps, and what a cold start loses in the
-# first epochs is not made up later.
+# At this rate, which was chosen for a model with warm-up, and with this place of the norm, the warm-up is worth its steps:
+# what a cold start loses in the first epochs is not made up later. Runs of the cold start at rates of its own are planned
+# (`lab/experiments/table_3/own_rates.py`).
 #
 # {cite:t}`liu2020variance` explain the danger of large first steps by Adam's divisor. At step 1,
 # $\sqrt{\hat v}$ is the size of a *single* gradient, and a weight that happened to get a tiny one divides by a tiny

@@ -30,6 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 # %% tags=["hide-cell"]
 from annotated_transformer import (
     DecodeConfig, ModelConfig, TrainConfig, Transformer, bleu, label_smoothed_cross_entropy)
+from lab import gpu_rates
 from lab.exercises import check
 from lab.experiments.result_file import read_result
 from lab.display import Table, use_style
@@ -274,38 +275,41 @@ assert [f"{share['base'] * 9.5 / peak:.0%}" for peak in (10.6, 9.3)] == ["26%", 
 # $$ (results-today)
 #
 # On the paper's hardware, with the 29 percent computed from its time, the formula must give back that time. One CPU
-# core, whose rate for matrix products we have **measured**, would take 66 days for base. For GPUs we take the vendor's
-# figures for dense bfloat16 products, and assume round prices and a utilization of 20 and 40 percent: these lines are
-# **computed, not measured**. The three GPUs are of 2020, 2022 and 2024.
+# core, whose rate for matrix products we have **measured**, would take 66 days for base. For GPUs we take the vendors'
+# figures for dense bfloat16 products and the utilization that we **measured** for base on one H200: 12% with eager steps
+# and 19% with compiled ones ([On a GPU](on_a_gpu.ipynb)). We assume the same utilization for the other GPUs and for big,
+# and we assume round prices. The three GPUs are of 2020, 2022 and 2024.
 
 # %%
 table_1 = read_result("results/table_1.json")
 [cpu] = [record for record in table_1["records"]
          if record["measure"] == "matrix rate"]
 hours = training_time(done["base"], rate=8 * 9.5e12, utilisation=0.29) / 3600
-print(f"base on eight P100 at 29 %: {hours:.1f} h; on one core, "
+print(f"base on eight P100 at 29%: {hours:.1f} h; on one core, "
       f"{training_time(done['base'], cpu['rate']) / 86_400:.0f} days")
-rates = {"A100 80GB": (312e12, 1.50),  # the vendor's rate; dollars per hour,
-         "H100 SXM": (989e12, 3.00), "B200": (2250e12, 5.00)}  # assumed
+prices = {"A100 80GB": 1.50, "H100 SXM": 3.00,
+          "B200": 5.00}  # dollars per hour, assumed
+print(f"{'eager':>33}{'compiled':>16}")
 for name, operations in done.items():
-    for gpu, (rate, price) in rates.items():
-        hours = [training_time(operations, rate, u) / 3600 for u in (0.2, 0.4)]
+    for gpu, price in prices.items():
+        times = [gpu_rates.hours(operations, gpu, compiled)
+                 for compiled in (False, True)]
         print(f"{name:5} on one {gpu:10}"
-              + "".join(f"{h:8.1f} h {h * price:4.0f} $" for h in hours))
+              + "".join(f"{t:8.1f} h {f'${t * price:.0f}':>5}" for t in times))
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart on a logarithmic axis of hours over utilization from 10 to 60 percent, for base and big on one A100, one H100 and one B200. All six fall as one over the utilization. At 40 percent base takes 2.1, 0.7 and 0.3 hours, big 21.5, 6.8 and 3.0."}, "figure": {"caption": "Base is a matter of hours on one GPU, big of a day or two: computed from the vendor's rate. The paper reached 29 % (base) and 42 % (big) of its rate.", "name": "fig-results-today"}}
-translation_pictures.results_today(done, rates)
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart on a logarithmic axis of hours over utilization from 10 to 60 percent, for base and big on one A100, one H100 and one B200. All six fall as one over the utilization. Dotted vertical lines mark 12 and 19 percent. At 12 percent base takes 6.9, 2.2 and 1.0 hours, big 71, 22 and 9.8; at 19 percent base takes 4.5, 1.4 and 0.6, big 45, 14 and 6.3."}, "figure": {"caption": "Base takes hours on one GPU, and big takes from six hours to three days: computed from the vendor's rate. The paper reached 29% (base) and 42% (big) of its rate; we measured 12% (eager) and 19% (compiled) for base on an H200, the dotted lines.", "name": "fig-results-today"}}
+translation_pictures.results_today(done, prices)
 
 # %% tags=["hide-cell"]
 assert 11.8 < training_time(done["base"], 8 * 9.5e12, 0.29) / 3600 < 12.2
 assert round(training_time(done["base"], cpu["rate"]) / 86_400) == 66
-bills = {(name, gpu): training_time(n, rate, 0.2) / 3600 * price for name, n in done.items()
-         for gpu, (rate, price) in rates.items()}
-assert max(bills["base", gpu] for gpu in rates) < 10 and max(bills["big", gpu] for gpu in rates) < 100
+assert [round(100 * gpu_rates.measured_share(compiled)) for compiled in (False, True)] == [12, 19]
+bills = {name: [gpu_rates.hours(n, gpu) * price for gpu, price in prices.items()] for name, n in done.items()}
+assert 10 < max(bills["base"]) < 10.5 and 100 < max(bills["big"]) < 106
 
 # %% [markdown]
-# So what held eight GPUs for half a day in 2017 should take one GPU a few hours and cost less than ten dollars, and big
-# less than a hundred. `python benchmarks/gpu.py` measures the utilization ([the chapter on GPUs](on_a_gpu.ipynb)).
+# So what held eight GPUs for half a day in 2017 should take one GPU a few hours. With eager steps on the slowest of the
+# three GPUs, base should cost about ten dollars and big about a hundred; the other lines are cheaper.
 #
 # (section-results-bleu)=
 # ## BLEU, by hand
@@ -551,16 +555,31 @@ assert theirs["BLEU"] < ours["score"] < theirs["BLEU"] + ours["half_interval"]
 assert f"{stages[1]['test']['score']:.1f} {test:.1f}" == "40.7 41.9"
 
 # %% [markdown]
-# The later stages, which they did not have, end at 41.9. Now with their batches, rate and steps, in one stage:
+# The later stages, which the published model did not have, end at 41.9. About ten designs were scored on the test captions
+# on the way. We chose among them on validation, but we had seen the test scores, so 41.9 may be somewhat too high. Three
+# more runs have the published batches, rate and steps, in one stage. We translate with the paper's length penalty of 0.6
+# and with the penalty that has the highest BLEU on the validation captions.
 
 # %%
 plain = read_result("results/multi30k_tiny_published.json")["records"]
-scores = sorted(run["test"]["BLEU"]["score"] for run in plain)
-print("three seeds:", *(f"{score:.2f}" for score in scores))
-assert scores[0] < theirs["BLEU"] < scores[-1]
+for run in plain:
+    chosen = run["by_alpha"]
+    print(f"seed {run['training']['seed']}: "
+          f"alpha 0.6, BLEU {run['test']['BLEU']['score']:.2f}; "
+          f"alpha {chosen['alpha']}, chosen on validation, "
+          f"BLEU {chosen['test']['BLEU']['score']:.2f}")
+
+# %% tags=["hide-cell"]
+assert all(run["test"]["as_it_is"]["alpha"] == 0.6 and run["by_alpha"]["alpha"] == 1.4 for run in plain)
+assert max(run["by_alpha"]["test"]["BLEU"]["score"] for run in plain) < theirs["BLEU"]
+assert sum(run["test"]["BLEU"]["score"] > theirs["BLEU"] for run in plain) == 1
+assert all(theirs["BLEU"] - run["by_alpha"]["test"]["BLEU"]["score"] < 0.61 for run in plain)
 
 # %% [markdown]
-# So we find the published score again. The interval of 41.9 has room for all four: 1,000 captions do not tell them apart.
+# With the penalty chosen on validation, all three seeds score below the published 41.02, by at most 0.6 BLEU. With 0.6, one
+# of the three is above it. The printed interval belongs to the score 41.9 alone. To compare two models we would pair their
+# translations of the same captions, as in [the chapter on translation](6_1_translation.ipynb). The result files keep
+# scores and no translations, so we do not say which of these models is better.
 #
 # :::{dropdown} Where this is
 # `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `book/lab/tables/table_2.py`; `bleu` and

@@ -142,7 +142,6 @@ assert top > 0
 # %%
 measured = read_result("results/figures_3_to_5.json")
 *runs, together = measured["records"]
-print(measured["command"])
 print(f"{'pronouns right, mean of 3 seeds':34s} forced  greedy  sentences")
 for part, found in together["accuracy"].items():
     what = f"held out: {part}" if part != "seen" else "nothing held out"

@@ -10,6 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from annotated_transformer.checkpoint.directory import read_config
@@ -21,6 +22,7 @@ from annotated_transformer.data.parallel_text import load_files
 from annotated_transformer.extras.shards.reading import Shards
 from benchmarks import compound_split
 from lab.experiments.result_file import read_result
+from lab.gpu_rates import hours, measured_share
 from toys import text_pairs
 
 ROOT = Path(__file__).parents[1]
@@ -107,13 +109,20 @@ def row(label):
     return [float(found[0]) for cell in cells if (found := re.search(r"[\d.]+", cell))]
 
 
+def both(label):
+    """Of a row with two numbers in each cell those of eager steps, then those of compiled ones."""
+    line = next(line for line in TEXT.splitlines() if line.startswith(f"| {label}"))
+    cells = [cell.split("/") for cell in line.split("|")[2:-1]]
+    return [[float(cell[i]) for cell in cells] for i in (0, 1)]
+
+
 def bytes_of_a_run(n_parameters, n_checkpoints):
     """Checkpoints and the weights in use; in each of two states weights and two moments."""
     return 4 * n_parameters * (n_checkpoints + 1) + 2 * 12 * n_parameters
 
 
 def test_its_plan_in_numbers_follows_from_counts():
-    """52 tokens and 107 bytes of gzip a pair; 6 operations a parameter and token; 30 percent."""
+    """52 tokens and 107 bytes of gzip a pair; 6 operations a parameter and token."""
     german, french = (corpus.get(f"wmt14-en-{x}").pairs["train"] for x in ("de", "fr"))
     assert row("training pairs") == [german, french]
     assert row("text on disk") == pytest.approx([107 * n / 1e9 for n in (german, french)], abs=0.05)
@@ -124,13 +133,18 @@ def test_its_plan_in_numbers_follows_from_counts():
     on_disk = [bytes_of_a_run(base, 5), bytes_of_a_run(big, 20), bytes_of_a_run(big_french, 20)]
     assert row("a run's directory") == [round(n / 1e9, 1) for n in on_disk]
     operations = [6 * base * 25e3 * 1e5, 6 * big * 25e3 * 3e5, 6 * big_french * 25e3 * 3e5]
-    for gpu, rate in (("hours on one A100", 312e12), ("hours on one H100", 989e12)):
-        hours = [n / (0.3 * rate) / 3600 for n in operations]
-        assert row(gpu) == pytest.approx(hours, rel=0.03)
-    eighth = [n / (0.3 * 989e12) / 3600 / 8 for n in operations]
-    assert row("hours on eight H100") == pytest.approx(eighth, abs=0.05)
     [price] = map(int, re.findall(r"a price of (\d+) dollars", TEXT))
-    assert row("GPU-hours on H100") == [round(price * 8 * h) for h in eighth]
+    for compiled in (False, True):
+        a100, h100 = (
+            np.array([hours(n, gpu, compiled) for n in operations])
+            for gpu in ("A100 80GB", "H100 SXM")
+        )
+        assert both("hours on one A100")[compiled] == pytest.approx(a100, rel=0.02)
+        assert both("hours on one H100")[compiled] == pytest.approx(h100, rel=0.03)
+        assert both("hours on eight H100")[compiled] == pytest.approx(h100 / 8, abs=0.05)
+        assert both("GPU-hours on H100")[compiled] == [round(price * h) for h in h100]
+    for compiled, name in ((False, "eager"), (True, "compiled")):
+        assert f"{measured_share(compiled):.0%}".replace("%", f" percent with {name}") in TEXT
     passes = (1e5, german), (3e5, german), (3e5, french)
     assert row("times through") == [round(n * 25e3 / (pairs * 27.3)) for n, pairs in passes]
 

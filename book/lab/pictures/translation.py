@@ -10,6 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 from annotated_transformer.decoding.search import length_penalty
 from lab.attention_map import plot_attention
 from lab.display import PALETTE
+from lab.gpu_rates import BF16, measured_share
 from lab.pictures.parts import finish, note, write
 from lab.tables.table_2 import training_time
 
@@ -183,14 +184,16 @@ def results_operations(share, stated):
     plt.show()
 
 
-def results_today(done, rates):
-    """Hours on one GPU, computed from the vendor's rate."""
+def results_today(done, gpus):
+    """Hours on one GPU, computed from the vendor's rate; dotted, the shares that we measured."""
     figure, ax = plt.subplots(figsize=(5.2, 2.9), layout="constrained")
     percent = range(10, 61, 2)
     for (name, operations), colour in zip(done.items(), PALETTE):
-        for (gpu, (rate, _)), style in zip(rates.items(), ("-", "--", ":")):
-            hours = [training_time(operations, rate, u / 100) / 3600 for u in percent]
+        for gpu, style in zip(gpus, ("-", "--", "-.")):
+            hours = [training_time(operations, BF16[gpu], u / 100) / 3600 for u in percent]
             ax.plot(percent, hours, style, color=colour, label=f"{name}, {gpu}")
+    for compiled in (False, True):
+        ax.axvline(100 * measured_share(compiled), color="0.5", linestyle=":")
     ax.set(yscale="log", xlabel="utilization (%)", ylabel="hours on one GPU")
     marks = [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
     ax.set_yticks(marks, [f"{mark:g}" for mark in marks])
