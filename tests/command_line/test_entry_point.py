@@ -197,6 +197,7 @@ def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
     assert commands.device_of("mps") == "mps"
 
 
+@pytest.mark.with_extras
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
     train = ["train", "--corpus", "copy", "--out"]
     assert "already holds a run: resume it (--resume)" in refused(capsys, *train, run_directory)
@@ -207,6 +208,7 @@ def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
     assert (run_directory / "training.safetensors").read_bytes() == b"precious"
 
 
+@pytest.mark.with_extras
 @pytest.mark.parametrize(
     ("verb", "name"),
     [(verb, name) for verb in ("export", "average") for name in checkpoint.CHECKPOINT_FILES]
@@ -220,6 +222,7 @@ def test_a_file_of_somebody_else_is_never_overwritten(capsys, directory, tmp_pat
     assert [path.read_text() for path in (tmp_path / "out").iterdir()] == ["two years of notes"]
 
 
+@pytest.mark.with_extras
 def test_a_result_is_replaced_by_its_own_verb_alone(capsys, tmp_path):
     """An export of an average still says that it was averaged."""
     mean = tmp_path / "mean"
@@ -237,6 +240,7 @@ def test_a_result_is_replaced_by_its_own_verb_alone(capsys, tmp_path):
         assert status == (2 if out == exported else 0)
 
 
+@pytest.mark.with_extras
 def test_float16_takes_no_weight_that_it_cannot_hold(capsys, tmp_path):
     model = small_checkpoint(tmp_path / "large")
     with torch.no_grad():
@@ -264,6 +268,7 @@ def test_a_stream_that_is_closed_is_empty(capsys, directory, tmp_path, monkeypat
         assert status == 0 and (closed == "stdout" or json.loads(out)["sentences"] == 1)
 
 
+@pytest.mark.with_extras
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_a_name_that_the_console_cannot_show_is_escaped(directory, tmp_path, monkeypatch, encoding):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
@@ -438,6 +443,7 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
     assert kept == {*checkpoint.CHECKPOINT_FILES} | of_run
 
 
+@pytest.mark.with_extras
 def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
     path = run_directory / "config.json"
     config = json.loads(path.read_text()) | {"train": {}, "corpus": "a.en a.de"}
@@ -452,6 +458,7 @@ TINY = [word for setting in SETTINGS for word in ("--set", setting)]
 COPY = ["prepare", "copy", "--encode", "--split", "test", "--jobs", 1]
 
 
+@pytest.mark.with_extras
 def test_a_corpus_is_encoded_once_and_trained_on(capsys, tmp_path):
     """From the command line alone, with a vocabulary of a sample, and on again after a stop."""
     shards, out = tmp_path / "shards", tmp_path / "run"
@@ -473,6 +480,7 @@ def test_a_corpus_is_encoded_once_and_trained_on(capsys, tmp_path):
     assert (out / "tokenizer.model").read_bytes() == (shards / "tokenizer.model").read_bytes()
 
 
+@pytest.mark.with_extras
 def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
     capsys, directory, files, tmp_path
 ):
@@ -491,6 +499,7 @@ def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
     assert "model is not a directory of shards: it has no shards.json" in err
 
 
+@pytest.mark.with_extras
 def test_a_corpus_that_ends_before_its_time_is_told_of(capsys, tmp_path, monkeypatch):
     encode = [*COPY, "--quiet", "--vocab-size", 300, "--sample", 200, "--out"]
     n, whole = corpus.get("copy").pairs["test"], corpus.stream
@@ -501,6 +510,7 @@ def test_a_corpus_that_ends_before_its_time_is_told_of(capsys, tmp_path, monkeyp
     assert status == 0 and f"copy has {n:,} pairs in test, and {n - 3:,} were read\n" in err
 
 
+@pytest.mark.with_extras
 def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, directory, tmp_path):
     """Without shards, tokenizer.model is a run's, or of a command that learned another one."""
     encode = [*COPY, "--quiet", "--out", tmp_path, "--vocab-size", 300]
@@ -522,6 +532,7 @@ def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, dire
     assert "--sample would have no effect: --tokenizer names a vocabulary" in err
 
 
+@pytest.mark.with_extras
 def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
     """What a run has left that was killed in its first save goes only when another begins."""
     shards, out = tmp_path / "shards", tmp_path / "run"
@@ -542,6 +553,7 @@ def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
     assert run(capsys, *train)[0] == 0  # so the place was free
 
 
+@pytest.mark.with_extras
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
 def test_pipes_are_encoded_with_a_vocabulary_and_refused_without(
     capsys, directory, files, tmp_path
@@ -559,6 +571,7 @@ def test_pipes_are_encoded_with_a_vocabulary_and_refused_without(
     assert status == 0 and json.loads(printed)["pairs"] == 5, err
 
 
+@pytest.mark.with_extras
 def test_shards_go_with_no_other_training_text_and_with_their_vocabulary(capsys, tmp_path):
     shards = tmp_path / "shards"
     encode = [*COPY, "--out", shards, "--vocab-size"]
@@ -588,6 +601,7 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
     assert f"{scores['perplexity']:.2f}" in text
 
 
+@pytest.mark.with_extras
 def test_both_ways_are_learned_and_the_way_back_is_scored(capsys, tmp_path):
     """A sentence that just fits does not, with the token of its direction before it."""
     out = tmp_path / "run"
@@ -676,6 +690,7 @@ def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monk
     assert asked == [("reverse", "test")]
 
 
+@pytest.mark.with_extras
 def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
     out = tmp_path / "given away"
     export = ["export", directory, "--out", out, "--dtype", "float16", "--notes", "BLEU 7."]
@@ -690,6 +705,7 @@ def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
     assert all(float((after[name] - before[name]).abs().max()) < 1e-3 for name in before)
 
 
+@pytest.mark.with_extras
 def test_a_directory_may_have_a_name_that_is_no_text(capsys, directory, tmp_path):
     """As file systems allow it: what is printed is text all the same."""
     out = tmp_path / "caf\udce9"
