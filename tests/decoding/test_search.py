@@ -229,7 +229,7 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
         assert early == beam_search(without, *settings, early_stopping=False)
         saved += sum(b * w for b, w in without.sizes) - sum(b * w for b, w in with_it.sizes)
     # A long output may gain so much from lp that nothing is ever decided.
-    assert saved > 0 or alpha > 1
+    assert saved >= (1 if alpha <= 1 else 0)
 
 
 @pytest.mark.slow
