@@ -220,9 +220,10 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, s
     `name` is the corpus as far as `run_settings` knows it.
     """
     from annotated_transformer.data import corpus
-    from annotated_transformer.extras.shards.reading import Shards
 
     if args.shards:
+        from annotated_transformer.extras.shards.reading import Shards
+
         require(
             not (args.train or args.corpus),
             "--shards is what to train on: give no --corpus and no --train",

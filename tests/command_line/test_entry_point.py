@@ -443,7 +443,6 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
     assert kept == {*checkpoint.CHECKPOINT_FILES} | of_run
 
 
-@pytest.mark.with_extras
 def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
     path = run_directory / "config.json"
     config = json.loads(path.read_text()) | {"train": {}, "corpus": "a.en a.de"}
@@ -601,7 +600,6 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
     assert f"{scores['perplexity']:.2f}" in text
 
 
-@pytest.mark.with_extras
 def test_both_ways_are_learned_and_the_way_back_is_scored(capsys, tmp_path):
     """A sentence that just fits does not, with the token of its direction before it."""
     out = tmp_path / "run"
