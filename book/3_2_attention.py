@@ -561,8 +561,9 @@ for d_k in (16, 64, 256):
 # %% [markdown]
 # With the scale, a typical query gets about 0.34 at every $d_k$. Without it, it gets *more* than that at $d_k = 16$
 # and still at the paper's 64; only at 256 is next to nothing left. So at the paper's own width this argument sees no
-# harm. And in training? In the miniature of [6.2](6_2_variations.ipynb), a small model that translates captions, we left
-# the scale out, with keys of 16 numbers (`unscaled`) and of 128 (`unscaled-A1`, a single head), all else equal:
+# harm. To see what happens in training, we left the scale out of the miniature of [6.2](6_2_variations.ipynb), a small
+# model that translates captions. Its keys have 16 numbers (`unscaled`) or 128 (`unscaled-A1`, a single head), and all
+# else is equal. The brackets contain {ref}`95% intervals <how-to-read-our-intervals>`.
 
 # %%
 from lab.experiments.claims import load_results
@@ -824,9 +825,10 @@ free, x = PackageAttention(d_model=4, h=3, d_k=2, d_v=5), torch.randn(1, 3, 4)
 assert free.W_O.weight.T.shape == (15, 4) and free(x, x).shape == x.shape
 
 # %% [markdown]
-# After two epochs one head is *ahead*, and after ten it is still not behind; the paper's models trained for some nineteen.
-# The winds prove that several heads *can* do what one cannot. Whether a model gains by it has to be measured. Ours
-# has not by then, and it still learns by more than the two differ, so ten epochs do not settle it.
+# After two epochs one head is *ahead*. After ten epochs its lead is half as large, and it no longer counts once we correct
+# for the number of comparisons ([6.2](6_2_variations.ipynb)). The paper's models trained for about nineteen epochs. The
+# winds prove that several heads *can* do what one cannot. Whether a model gains by it has to be measured, and in ours we
+# have found no gain.
 
 # %% [markdown]
 # ## Three uses in the model

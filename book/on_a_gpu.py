@@ -36,7 +36,6 @@ from annotated_transformer import (
 from annotated_transformer.command_line.entry_point import parser
 from annotated_transformer.fast.packing import Packing
 from lab.display import use_style
-from lab.gpu_rates import measured_share
 from lab.pictures import gpu as gpu_pictures
 from annotated_transformer.config import count_parameters
 from annotated_transformer.data.batching import group_by_length
@@ -641,6 +640,8 @@ gpu_pictures.gpu_attention(of["attention"])
 # And compiled, with tf32 beside bfloat16, on other batches with less padding:
 
 # %%
+from lab.gpu_rates import measured_share
+
 result = json.loads(Path("results/gpu_compiled.json").read_text())
 found = {(one["precision"], one["packed"], one["compiled"]): one
          for one in result["records"] if "compiled" in one}
@@ -649,7 +650,8 @@ for (precision, packed, compiled), one in found.items():
           f"{'compiled' if compiled else 'eager':8} "
           f"{one['tokens_per_s']:9,.0f} target tokens/s, "
           f"the paper's 100,000 steps in {one['hours']:.1f} hours")
-print(f"of the vendor's rate in bf16, padded: {measured_share(False):.0%} eager, "
+print(f"of the vendor's rate in bf16, padded: "
+      f"{measured_share(False):.0%} eager, "
       f"{measured_share(True):.0%} compiled")
 
 # %% [markdown]
