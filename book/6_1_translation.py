@@ -464,7 +464,8 @@ assert low < high
 asked = ["I haven't seen Tom since 1988.", "Mr. Fitzgerald lives there."]
 typed = for_visitors(book)
 for text in asked:
-    [[best]], [[kept]] = (some.n_best([text], n_best=1) for some in (book, typed))
+    [[best]] = book.n_best([text], n_best=1)
+    [[kept]] = typed.n_best([text], n_best=1)
     print(f"best {best.score:.2f}  {best.text}")
     print(f"kept {kept.score:.2f}  {kept.text}")
     assert kept.score < best.score and not kept.lost
