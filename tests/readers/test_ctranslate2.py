@@ -189,7 +189,7 @@ def test_float16_halves_the_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"qk_norm": True}, "qk_norm=false"), ({"d_k": 3, "d_v": 5}, "d_k must be d_v, got 3 and 5")],
+    [({"qk_norm": True}, "qk_norm=True"), ({"d_k": 3, "d_v": 5}, "d_k must be d_v, got 3 and 5")],
 )
 def test_what_it_cannot_compute_is_refused_and_nothing_written(tmp_path, changes, words):
     directory = checkpoint(tmp_path / "ours", **changes)
