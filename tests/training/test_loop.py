@@ -569,9 +569,9 @@ def test_valid_bleu_is_that_of_greedy_search(monkeypatch):
     """A model of random weights, for which a beam finds something else."""
     model, tokenizer, scored = small_model(vocab_size=280, dtype=torch.float32), toy_tokenizer(), []
 
-    def counts(hypothesis, reference):
+    def counts(hypothesis, reference, tokenizer):
         scored.append((hypothesis, reference))
-        return bleu_counts(hypothesis, reference)
+        return bleu_counts(hypothesis, reference, tokenizer)
 
     monkeypatch.setattr("annotated_transformer.training.validation.bleu_counts", counts)
     valid = text_pairs(2, 20)

@@ -77,6 +77,11 @@ def tallies(claims: Sequence[Claim]) -> dict[str, Counter[str]]:
     return {kind: Counter(c.verdict for c in claims if c.kind == kind) for kind in CLAIM_KINDS}
 
 
+def timed_tally(claims: Sequence[Claim]) -> Counter[str]:
+    """How many of the theorems that were timed as well have which verdict on their times."""
+    return Counter(claim.timed for claim in claims if claim.timed)
+
+
 def _menu(name: str, claims: Sequence[Claim]) -> str:
     values = {value for claim in claims for value in getattr(claim, name).split(", ")}
     options = "".join(f"<option>{escape(value)}</option>" for value in sorted(values))
