@@ -1,4 +1,4 @@
-"""The text of the visitors' last stages: Tatoeba, our own pairs, and names in both languages.
+"""The text of the recipe visitors_own_text: Tatoeba, our own pairs, and names in both languages.
 
 `own_pairs/` holds what was written for it. Tatoeba has few words of the field, few letters and
 hardly a German name, so each of our pairs is there many times, among a part of the corpus. In the

@@ -720,7 +720,8 @@ assert by_chance > 0.05 and by_group == 0
 #   that follow each other in the corpus's names; some are acronyms, codes and addresses. Two pairs are joined, one of them
 #   perhaps as speech; both sides get quotation marks, brackets or an emoji.
 # - **On the source side alone**: words in capitals, small letters, no full stop, two letters swapped, one doubled or left out.
-# - **Beside the pairs**: single words that translate each other, found by how often they meet (Dice's coefficient).
+# - **Beside the pairs**, when the book's model was trained: single words that translate each other, found by how often
+#   they meet (Dice's coefficient). This rule has left the package since, so that no dictionary stands beside the pairs.
 #
 # The rules know no language: names are the words that both sides share and never write small, number words those that
 # stand where the other side has digits. What needs no learning is settled by the tokenizer. `as_typed=True` makes every

@@ -30,7 +30,7 @@ STRANGE = {
     "Где находится вокзал?": "script",
     "駅はどこですか": "script",
     "Hello, Priya!": "",  # too short to say
-    "Mr. Fitzgerald lives in Bristol.": "words",  # of five words it knows one
+    "Mr. Fitzgerald lives in Bristol.": "",  # German has the word "in" as well
     "Her skin burns easily.": "",  # no common word, and four that it knows
     "the dog " * 20: "long",
 }

@@ -46,7 +46,8 @@ def test_a_number_is_put_on_both_sides_or_on_none():
 
 def test_a_surname_may_be_any_word_with_a_capital():
     said = [(f"Mr. {name} is here", f"Herr {name} ist hier") for name in ("Tom", "Kowalski") * 3]
-    rules = Augmentation([*PAIRS, *said])
+    first_names = [("Anna Tom left", "Anna Tom ging")] * 3
+    rules = Augmentation([*PAIRS, *said, *first_names])
     assert rules.titles == [("Mr", "Herr")]
     changed = rules.by("surnames", said * 9)
     names = {WORD.findall(source)[1] for source, _ in changed}
