@@ -37,6 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_about_a_file = error.filename is not None
         say(f"error: {error.filename}: {error.strerror}" if is_about_a_file else f"error: {error}")
         return 2
+    except ModuleNotFoundError as error:
+        name = error.name or ""
+        if not name.startswith("annotated_transformer.extras"):
+            raise
+        say(f"error: this verb needs {name}, which was deleted")
+        return 2
     except ConfigError as error:
         if isinstance(error, LocalError) or _speaks_for_its_machine():
             say(f"error: {error}")

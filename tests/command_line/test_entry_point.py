@@ -721,6 +721,14 @@ def test_prepare_prints_the_card_and_the_counts(capsys):
     assert run(capsys, "prepare", "--list")[1].split() == corpus.names()
 
 
+def test_a_verb_whose_extra_was_deleted_says_so_in_a_line(capsys, monkeypatch):
+    name = "annotated_transformer.extras.page.writing"
+    monkeypatch.setitem(sys.modules, name, None)  # as where there is no such file
+    status, out, err = run(capsys, "export-page", "model", "--out", "page")
+    assert (status, out) == (2, "")
+    assert err == f"annotated-transformer: error: this verb needs {name}, which was deleted\n"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
