@@ -11,6 +11,8 @@ from annotated_transformer.decoding.evaluation import (
     bleu_from_counts,
     brevity_penalty,
 )
+from annotated_transformer.training.validation import Validation
+from toys import small_model, toy_tokenizer
 
 CHINESE = (
     "我喜欢这只小猫。",
@@ -50,3 +52,14 @@ def test_right_translations_score_100_and_near_ones_as_sacrebleu_counts_them(
 def test_the_corpus_decides_for_a_sentence_in_another_script() -> None:
     counts = bleu_counts("OK, bye", "OK, good", "char")
     assert counts[:2] == [6, 7]
+
+
+def test_a_training_log_splits_words_as_the_corpus_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among Japanese ones, whose characters count, a line in Latin letters is no row of words."""
+    references = [*JAPANESE, "The end is near."]
+    outputs = [*JAPANESE, "The end is here."]
+    tokenizer = toy_tokenizer()
+    model = small_model(vocab_size=tokenizer.vocab_size)
+    monkeypatch.setattr(Validation, "_translated", lambda *_: (outputs, references))
+    logged = Validation(model.config, tokenizer, [("tea", text) for text in references])(model)
+    assert logged["valid_bleu"] == pytest.approx(bleu(outputs, references).score)
