@@ -525,7 +525,7 @@ def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, dire
     assert run(capsys, *encode)[0] == 0
     status, _, err = run(capsys, *encode, "--model-type", "unigram", "--sample", "7")
     assert status == 0 and "going on with the vocabulary of" in err
-    assert err.endswith(", which is learned already\n")
+    assert err.endswith(": --model-type and --sample cannot change it\n")
     named = ["--tokenizer", directory, "--sample", "7", "--out", tmp_path / "more"]
     err = refused(capsys, *COPY, *named)
     assert "--sample would have no effect: --tokenizer names a vocabulary" in err

@@ -85,8 +85,9 @@ def _tokenizer(args: Encoding) -> Tokenizer:
             args.vocab_size in (None, tokenizer.vocab_size),
             f"{path} has {tokenizer.vocab_size} tokens, --vocab-size says {args.vocab_size}",
         )
-        if args.model_type or args.sample:
-            say(f"going on with the vocabulary of {out}, which is learned already")
+        options = (("--model-type", args.model_type), ("--sample", args.sample))
+        if without_effect := " and ".join(name for name, value in options if value):
+            say(f"going on with the vocabulary of {out}: {without_effect} cannot change it")
         return tokenizer
     pipes = [n for n in args.train or () if Path(n).exists() and not Path(n).is_file()]
     require(
