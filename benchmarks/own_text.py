@@ -1,7 +1,7 @@
 """The text of the recipe visitors_own_text: Tatoeba, our own pairs, and names in both languages.
 
 `own_pairs/` holds what was written for it. Tatoeba has few words of the field, few letters and
-hardly a German name, so each of our pairs is there many times, among a part of the corpus. In the
+hardly a German name, so each of our pairs is there many times beside the whole corpus. In the
 copies, persons and places of `names.tsv` take each other's places, a place under the name that each
 language has for it. Some pairs of the corpus are there once more with such names, and some with
 their sides exchanged: a visitor who types German where English is expected means the other
@@ -16,12 +16,11 @@ from pathlib import Path
 
 from annotated_transformer.data import corpus
 from annotated_transformer.data.corpus import WORD
-from annotated_transformer.data.parallel_text import Pair, sample
+from annotated_transformer.data.parallel_text import Pair
 
 OWN = Path(__file__).with_name("own_pairs")
-TAKEN = 60_000  # pairs of the corpus: the stages are too short to read all of them
 RENAMED = 8_000  # pairs of the corpus that are added with other names
-TURNED = 0.04  # of all pairs, added with their sides exchanged
+TURNED = 0.01  # of all pairs, added with their sides exchanged
 
 
 def rows(name: str) -> list[tuple[str, str, str]]:
@@ -67,15 +66,14 @@ class Names:
 
 
 def training_text(corpus_pairs: Sequence[Pair], copies: int, seed: int = 1) -> list[Pair]:
-    """A part of the corpus, `copies` of each of our pairs, and pairs with other names or turned.
+    """The corpus, `copies` of each of our pairs, and pairs with other names or turned.
 
     The same list for the same seed. Without copies, and so without our pairs, the rest is there.
     """
     generator = random.Random(seed)
     names = Names()
     own = pairs("train")
-    text = sample(corpus_pairs, TAKEN, seed)
-    text += own * (copies > 0)
+    text = [*corpus_pairs, *own * (copies > 0)]
     text += [names.replaced(pair, generator) for pair in own * (copies - 1)]
     with_names = [pair for pair in corpus_pairs if names.known(pair)]
     chosen = generator.sample(with_names, k=min(RENAMED, len(with_names)))

@@ -6,7 +6,7 @@ and a JSON file with everything measured.
                                                     where it stopped
     python benchmarks/recipes.py visitors --score   only score and record a run that is finished
     python benchmarks/recipes.py visitors_own_text --init DIRECTORY
-                                                    only the stages with our own pairs, from the
+                                                    only the stage with our own pairs, from the
                                                     model that the others left
 
 Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from benchmarks import own_text
 from benchmarks.timing import out_path
 from lab.experiments.result_file import commit, write_result
@@ -40,16 +39,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Stage(NamedTuple):
-    """Arguments of `annotated-transformer train`,
-    how many of its last checkpoints are averaged, and, in a stage that reads the pairs of
-    `own_pairs` too, how often each of them is there. Of the weights that a stage leaves, the
-    average is `share`; the rest are those that it began with (Wortsman et al. 2022), which hold
-    more of what the stage before it learned."""
+    """Arguments of `annotated-transformer train`, how many of its last checkpoints are averaged,
+    and, in a stage that reads `own_pairs` too, how many copies of each pair it reads."""
 
     train: tuple[str, ...]
     average: int
     copies: int | None = None
-    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -114,21 +109,15 @@ RECIPES = {
 
 RECIPES["visitors_own_text"] = replace(
     RECIPES["visitors"],
-    about="Two stages more, on sentences that were written for it: the words of the field, "
-    "greetings, letters, and German names. Not the model of this book: it translates those better "
-    "and Tatoeba's sentences worse (LOG.md).",
+    about="A stage more, on sentences that were written for it: the words of the field, greetings, "
+    "letters, and German names.",
     stages=(
         *RECIPES["visitors"].stages,
         Stage(_set(
-            augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
-            warmup_steps=100, lr_factor=0.04, decay_share=0.6, train_steps=1800,
-            precision="bf16", validate_every=4000, checkpoint_every=50,
-            keep_checkpoints=24), average=8, copies=40, share=0.7),
-        Stage(_set(
-            augment=True, both_ways=True, concatenate=1, max_tokens=1024, schedule="wsd",
-            warmup_steps=50, lr_factor=0.0113, decay_share=0.8, train_steps=700, seed=2,
-            precision="bf16", validate_every=4000, checkpoint_every=50,
-            keep_checkpoints=24), average=4, copies=15),
+            augment=True, both_ways=True, concatenate=1, max_tokens=1024, accumulate=2,
+            schedule="wsd", warmup_steps=300, lr_factor=0.083, decay_share=0.6, train_steps=6000,
+            seed=2, precision="bf16", validate_every=2000, checkpoint_every=100,
+            keep_checkpoints=20), average=8, copies=20),
     ),
     export="",
 )  # fmt: skip
@@ -182,15 +171,6 @@ def name_corpus(directory: Path, corpus: str) -> None:
     config = json.loads(path.read_text(encoding="utf-8"))
     text = json.dumps({**config, "corpus": corpus}, indent=2, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
-
-
-def mix(before: Path, averaged: Path, share: float) -> None:
-    """Make the weights in `averaged` a mean of those and of the ones in `before`."""
-    path = averaged / "model.safetensors"
-    new, metadata = load_tensors(path)
-    old, _ = load_tensors(before / "model.safetensors")
-    mixed = {name: (1 - share) * old[name].float() + share * new[name].float() for name in new}
-    save_tensors(path, mixed, metadata)
 
 
 def cpu_seconds() -> float:
@@ -277,11 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if stage.copies is not None:
                 data = own_text.write_files(recipe.corpus, stage.copies, args.runs / f"{name}-text")
             train(data, run, stage.train, averaged)
-        before = averaged
         averaged = args.runs / f"{name}-averaged"
         command("average", str(run), "--last", str(stage.average), "--out", str(averaged))
-        if before and stage.share < 1:
-            mix(before, averaged, stage.share)
         name_corpus(averaged, recipe.corpus)
         stages.append(described(run))
     if recipe.export:
