@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.checkpoint.directory import read_config
+from annotated_transformer.checkpoint.directory import corpus_languages, read_config
 from annotated_transformer.data import corpus
 from annotated_transformer.data.corpus import names_in
 from annotated_transformer.decoding.translator import Translator
@@ -42,6 +42,7 @@ from annotated_transformer.extras.visitors.typed_lines import (
     for_visitors,
 )
 from annotated_transformer.files import write_text
+from benchmarks import own_text
 from benchmarks.timing import ROOT, as_text, out_path, write
 from tools.arguments import parser_of, run_main
 
@@ -165,13 +166,19 @@ def figures(lines: Sequence[Line], best: Sequence[TypedTranslation]) -> list[dic
 
 
 def known_from(name: str) -> dict[str, Any]:
-    """What the training split of a corpus tells: `longest`, `words` and `translated`."""
+    """`longest`, `words` and `translated` of the training split of a corpus and of `own_pairs`."""
+    languages = corpus_languages({"corpus": name})
     learned = corpus.load(name, "train")
+    pairs = [*learned, *own_text.pairs("train"), *own_text.pairs("names")]
+    turned = [(target, source) for source, target in pairs]
     lengths = sorted(len(source.split()) for source, _ in learned)
     return {
         "longest": lengths[int(0.999 * len(lengths))],
         "words": commonest(learned),
-        "translated": " ".join(translated_words(learned)),
+        "translated": [
+            " ".join(translated_words(direction, language=language))
+            for direction, language in zip((pairs, turned), languages, strict=True)
+        ],
     }
 
 

@@ -39,11 +39,13 @@ const answer = async (translator) => {
       texts.map((text) =>
         engine.strangeness(text, tokenizer, {
           ...translator.doubt,
-          translated: translator.translated,
+          translated: translator.translated[0],
         }),
       ),
-    lost: ({ pairs, to, translated }) =>
-      pairs.map((pair) => engine.lostWords(...pair, to, new Set(translated))),
+    lost: ({ pairs, to, translated, language }) =>
+      pairs.map((pair) =>
+        engine.lostWords(...pair, to, new engine.TranslatedWords(translated, language)),
+      ),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
     asRead: ({ texts }) => texts.map(engine.asRead),

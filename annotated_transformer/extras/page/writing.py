@@ -110,7 +110,7 @@ def engine() -> str:
     sources = [_read(f"files/{name}") for name in ENGINE]
     offered = (
         "ACTIVATIONS, Tokenizer, Transformer, Translator, greedySearch, beamSearch, asRead, "
-        "lostWords, strangeness, openFolder, serve"
+        "lostWords, TranslatedWords, strangeness, openFolder, serve"
     )
     return (
         f"{WRITTEN_BY}, from its files.\n"

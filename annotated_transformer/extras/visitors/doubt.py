@@ -37,6 +37,51 @@ ADDRESS = re.compile(
 NEGATIVE = re.compile(rf"(?:[{MINUS}]|minus )\s?([0-9]+)\b")
 THOUSANDS = re.compile(r"(?<=[0-9])[.,](?=[0-9]{3}(?![0-9]))")
 LETTERS = re.compile(r"[^\W\d_]{3,}")
+TITLES = "Mr", "Mrs", "Ms", "Miss", "Dr", "Herr", "Herrn", "Frau", "Fräulein", "Familie"
+"""A word with a capital after one of these is a name, whatever else it may be: Herr Bäcker."""
+GERMAN_ENDINGS = "innen", "en", "er", "es", "em", "in", "e", "n", "s"
+MIN_STEM = 5
+"""Letters of a word before its ending: Müller is not Müll with an ending."""
+MIN_END = 4
+"""Letters of the last word of a compound."""
+UNITS = {
+    "$": "dollar",
+    "£": "pound|pfund",
+    "€": "euro",
+    "%": "per ?cent|prozent",
+}
+"""What follows or precedes a number, and the words for it in both languages."""
+PRICE = re.compile(rf"([{''.join(UNITS)}])\s?[0-9]|[0-9]\s?([{''.join(UNITS)}])")
+EMOJI = re.compile("[\u2600-\u27bf\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]")
+
+
+class TranslatedWords:
+    """Words that training translates, each with a capital: what else has a capital is a name.
+
+    German makes new words of old ones: the end of a word, from the fourth letter on, and a word
+    without its ending count as well.
+
+    >>> words = TranslatedWords(["Station", "Müll"], "de")
+    >>> [word in words for word in ("Bahnstation", "Stationen", "Müller", "Station")]
+    [True, True, False, True]
+    """
+
+    def __init__(self, words: Iterable[str] = (), language: str = "") -> None:
+        self.words = set(words)
+        self.language = language
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        if not isinstance(word, str) or word in self.words or self.language != "de":
+            return word in self.words
+        ends = (word[start:].capitalize() for start in range(3, len(word) - MIN_END + 1))
+        return any(
+            stem in self.words and (stem == part or len(stem) >= MIN_STEM)
+            for part in (word, *ends)
+            for stem in (part, *(part.removesuffix(ending) for ending in GERMAN_ENDINGS))
+        )
 
 
 class Doubt(NamedTuple):
@@ -44,12 +89,13 @@ class Doubt(NamedTuple):
 
     A translation is unsure below a mean probability of `unsure_below`, or never where nobody has
     calibrated it; `benchmarks/unsure.py` does. A word with a capital letter is a name unless it is
-    one of the `translated_words` of training; without these there are no names.
+    one of the words that training translates from its language, `translated`; without these there
+    are no names.
     """
 
     unsure_below: float = 0.0
     languages: tuple[str, str] = "", ""
-    translated: frozenset[str] = frozenset()
+    translated: tuple[TranslatedWords, TranslatedWords] = TranslatedWords(), TranslatedWords()
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Doubt:
@@ -69,8 +115,13 @@ class Doubt(NamedTuple):
         is_pair = isinstance(words, list) and [*map(type, words)] == [str, str]
         require(is_pair, f"words must be two texts, got {words!r:.60}")
         translated = doubt.get("translated", "")
-        require(isinstance(translated, str), f"translated must be a text, got {translated!r:.60}")
-        return cls(unsure_below, corpus_languages(config), frozenset(translated.split()))
+        if isinstance(translated, str):  # of the first language alone, as in 0.2
+            translated = [translated, ""]
+        is_pair = isinstance(translated, list) and [*map(type, translated)] == [str, str]
+        require(is_pair, f"translated must be two texts, got {translated!r:.60}")
+        languages = corpus_languages(config)
+        source, target = map(TranslatedWords, map(str.split, translated), languages)
+        return cls(unsure_below, languages, (source, target))
 
 
 def mean_probability(log_p: float, n_tokens: int) -> float:
@@ -78,11 +129,14 @@ def mean_probability(log_p: float, n_tokens: int) -> float:
     return math.exp(log_p / n_tokens)
 
 
-def translated_words(pairs: Iterable[tuple[str, str]], least: int = 5) -> list[str]:
+def translated_words(
+    pairs: Iterable[tuple[str, str]], least: int = 5, language: str = ""
+) -> list[str]:
     """The words of three letters or more that are no names, each with a capital letter.
 
     A pair has them with a capital and does not leave them as they are; or `least` pairs have them
-    in small letters and do not.
+    in small letters and do not. A word that follows from shorter ones (`TranslatedWords`) is left
+    out.
 
     >>> translated_words([("I met Priya in Turkey.", "Ich traf Priya in der Türkei.")], least=1)
     ['Met', 'Turkey']
@@ -93,7 +147,11 @@ def translated_words(pairs: Iterable[tuple[str, str]], least: int = 5) -> list[s
         for word in set(LETTERS.findall(source)):
             if word.lower() not in said:
                 found[word[0].upper() + word[1:]] += least if word[0].isupper() else 1
-    return sorted(word for word, n in found.items() if n >= least)
+    words = TranslatedWords(language=language)
+    for word in sorted(found, key=len):
+        if found[word] >= least and word not in words:
+            words.words.add(word)
+    return sorted(words.words)
 
 
 def lost_words(
@@ -101,12 +159,17 @@ def lost_words(
 ) -> tuple[str, ...]:
     """Numbers, addresses and names of the source that are not in the translation, in their order.
 
+    After them stand signs: a unit beside a number (`UNITS`), and emoji.
+
     A number is lost when one of its groups of digits is; one up to 12, which may be written as a
     word, counts as kept where the words of the target language `to` are unknown. A name has three
-    letters or more, the first a capital, and is none of `translated`, without which there are none.
+    letters or more, the first a capital, and stands after a title (`TITLES`) or is none of
+    `translated`, without which there are no names.
 
     >>> lost_words("I met Priya in Turkey at 7:45.", "Ich traf Pyriya um 75.", "de", ["Turkey"])
     ('Priya', '7:45')
+    >>> lost_words("It costs 5 € 🙂", "Es kostet 5. 🙁", "de")
+    ('€', '🙂')
     """
     source, target = (THOUSANDS.sub("", text) for text in (source, translation.lower()))
     digits = Counter(re.findall(r"[0-9]+", target))
@@ -120,7 +183,7 @@ def lost_words(
         is_small = number in map(str, range(13))
         return is_small and (not in_words or has_number_word(target, to, int(number)))
 
-    def is_kept(word: str) -> bool:
+    def is_kept(word: str, before: str) -> bool:
         if "@" in word or ADDRESS.search(word.lower()):
             return word.lower() in target
         if numbers := re.findall(r"[0-9]+", word):
@@ -128,11 +191,22 @@ def lost_words(
                 return False
             return False not in [keeps(number) for number in numbers]
         capitalised = [part for part in LETTERS.findall(word) if part[0].isupper() and translated]
-        return all(part in translated or has_name(target, part.lower()) for part in capitalised)
+        return all(
+            has_name(target, part.lower()) or (before not in TITLES and part in translated)
+            for part in capitalised
+        )
 
+    words = TYPED_WORD.findall(source)
     # Small letters alone, as most words are, lose nothing; to look closer takes ten times as long.
-    words = (word for word in TYPED_WORD.findall(source) if not (word.isalpha() and word.islower()))
-    return tuple(word for word in words if not is_kept(word))
+    lost = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if not (word.isalpha() and word.islower()) and not is_kept(word, before)
+    ]
+    units = dict.fromkeys("".join(match) for match in PRICE.findall(source))
+    lost += [unit for unit in units if unit not in target and not re.search(UNITS[unit], target)]
+    lost += (Counter(EMOJI.findall(source)) - Counter(EMOJI.findall(target))).elements()
+    return tuple(lost)
 
 
 def has_number_word(text: str, language: str, number: int) -> bool:

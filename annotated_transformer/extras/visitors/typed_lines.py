@@ -143,7 +143,8 @@ class TypedLines:
     def _doubted(self, line: str, translation: Translation, back: bool) -> TypedTranslation:
         mean_p = mean_probability(translation.log_p, len(translation.tokens) + 1)
         to = self.doubt.languages[0 if back else 1]
-        lost = lost_words(line, translation.text, to, () if back else self.doubt.translated)
+        translated = self.doubt.translated[back]
+        lost = lost_words(line, translation.text, to, translated)
         return TypedTranslation(*translation, mean_p, mean_p < self.doubt.unsure_below, lost)
 
 

@@ -12,7 +12,12 @@ from annotated_transformer.data import corpus
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.extras.page.int8_rows import with_int8_rows
 from annotated_transformer.extras.page.writing import write_page
-from annotated_transformer.extras.visitors.doubt import Doubt, lost_words
+from annotated_transformer.extras.visitors.doubt import (
+    Doubt,
+    TranslatedWords,
+    lost_words,
+    translated_words,
+)
 from annotated_transformer.extras.visitors.typed_lines import as_read, for_visitors
 from tools.page_engine import NODE, run_engine
 
@@ -88,6 +93,18 @@ def test_lost_words_are_pythons_on_pairs_that_do_not_belong_together(page):
         assert read == [as_read(text) for text in texts]
         counts.append(sum(map(bool, expected)))
     assert 10 < counts[0] < counts[1] < counts[3]
+
+
+def test_compounds_and_endings_of_german_are_no_names(page):
+    pairs = [(target, source) for source, target in corpus.load("tatoeba-en-de", "valid")[:300]]
+    words = TranslatedWords(translated_words(pairs[::2], 1, "de"), "de")
+    assert len(words.words) > 100
+    job = {"do": "lost", "pairs": pairs, "to": "en", "translated": [*words.words]}
+    (german, exact) = run_engine(page, job | {"language": "de"}, job)
+    for lost, language in ((german, "de"), (exact, "en")):
+        known = TranslatedWords(words.words, language)
+        assert [tuple(one) for one in lost] == [lost_words(*pair, "en", known) for pair in pairs]
+    assert 0 < sum(map(len, german)) < sum(map(len, exact))
 
 
 def test_a_token_has_the_probability_that_the_model_gives_it(page):

@@ -14,7 +14,12 @@ import torch
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.extras.visitors.doubt import Doubt, lost_words, translated_words
+from annotated_transformer.extras.visitors.doubt import (
+    Doubt,
+    TranslatedWords,
+    lost_words,
+    translated_words,
+)
 from annotated_transformer.extras.visitors.typed_lines import for_visitors
 
 BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
@@ -48,6 +53,31 @@ def test_a_word_is_translated_if_a_pair_does_not_leave_it_as_it_is():
     assert translated_words(pairs) == ["Tom", "Turkey"]
     assert translated_words(pairs, least=1) == ["Saw", "Tom", "Turkey"]
     assert translated_words([("OF KOREA, Korea", "Südkorea"), ("It is so", "Es ist so")]) == []
+
+
+def test_words_of_german_follow_from_shorter_ones():
+    pairs = [
+        (s, "Here.") for s in ("Frau", "Arbeit", "Arbeiten", "Hausarbeit", "Haus", "Herr Müll")
+    ]
+    assert translated_words(pairs, 1, "de") == ["Arbeit", "Frau", "Haus", "Herr", "Müll"]
+    words = TranslatedWords(translated_words(pairs, 1, "de"), "de")
+    kinds = {
+        word: word in words for word in ("Hausarbeiten", "Landhaus", "Müller", "Hauser", "arbeit")
+    }
+    assert kinds == dict(zip(kinds, (True, True, False, False, False), strict=True))
+    text = "Herr Haus und Frau Müller gehen ins Haus."
+    assert lost_words(text, "They go in.", "en", words) == ("Haus", "Müller")
+
+
+def test_a_config_of_0_2_knows_the_words_of_one_language():
+    config = {"corpus": "tatoeba-en-de", "doubt": {"translated": "Work"}}
+    assert [bool(words) for words in Doubt.of(config).translated] == [True, False]
+    config["doubt"]["translated"] = ["Work", "Arbeit"]
+    assert "Arbeiter" not in Doubt.of(config).translated[0]
+    assert "Arbeiter" in Doubt.of(config).translated[1]
+    config["doubt"]["translated"] = ["Work"]
+    with pytest.raises(ConfigError, match="translated must be two texts"):
+        Doubt.of(config)
 
 
 def test_the_mean_is_geometric_over_the_tokens_and_the_end():

@@ -10,7 +10,7 @@ from annotated_transformer.decoding import translator as translation
 from annotated_transformer.decoding.search import Hypothesis
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.extras.visitors.doubt import Doubt
+from annotated_transformer.extras.visitors.doubt import Doubt, TranslatedWords
 from annotated_transformer.extras.visitors.typed_lines import as_read, for_visitors, has_letter
 from toys import small_model, toy_tokenizer
 
@@ -87,7 +87,10 @@ def test_what_has_lost_something_is_searched_with_a_wider_beam():
             for beam in beams
         ]
 
-    doubt = Doubt(languages=EN_DE, translated=frozenset(["Where", "Meet", "Turkey"]))
+    doubt = Doubt(
+        languages=EN_DE,
+        translated=(TranslatedWords(["Where", "Meet", "Turkey"]), TranslatedWords()),
+    )
     translator = for_visitors(Translator(model, tokenizer, engine=engine), doubt)
     best = [some[0] for some in found.values()]
     places = 2, 1, 1, 0, 0

@@ -25,6 +25,43 @@ const ADDRESS = new RegExp(
 const NEGATIVE = new RegExp(`(?:[-\u2212]|minus )${SPACE_OR_NONE}([0-9]+)${END}`, "gu");
 const THOUSANDS = /(?<=[0-9])[.,](?=[0-9]{3}(?![0-9]))/g;
 const LETTERS = /[\p{L}\p{Nl}\p{No}]{3,}/gu;
+// A word with a capital after one of these is a name, whatever else it may be: Herr Bäcker.
+const TITLES = new Set("Mr Mrs Ms Miss Dr Herr Herrn Frau Fräulein Familie".split(" "));
+const GERMAN_ENDINGS = ["innen", "en", "er", "es", "em", "in", "e", "n", "s"];
+const MIN_STEM = 5; // letters of a word before its ending: Müller is not Müll with an ending
+const MIN_END = 4; // letters of the last word of a compound
+// What follows or precedes a number, and the words for it in both languages.
+const UNITS = { $: /dollar/, "£": /pound|pfund/, "€": /euro/, "%": /per ?cent|prozent/ };
+const PRICE = new RegExp(`([$£€%])${SPACE_OR_NONE}[0-9]|[0-9]${SPACE_OR_NONE}([$£€%])`, "gu");
+const EMOJI = /[\u2600-\u27bf\u{1f1e6}-\u{1f1ff}\u{1f300}-\u{1faff}]/gu;
+
+// Words that training translates, as `doubt.TranslatedWords`: what else has a capital is a name.
+class TranslatedWords {
+  constructor(words = [], language = "") {
+    this.words = new Set(words);
+    this.language = language;
+  }
+
+  get size() {
+    return this.words.size;
+  }
+
+  has(word) {
+    if (this.words.has(word) || this.language !== "de") return this.words.has(word);
+    const letters = [...word];
+    for (let start = 0; start < Math.max(1, letters.length - MIN_END + 1); start += start ? 1 : 3) {
+      const [first, ...rest] = letters.slice(start);
+      const part = start ? first.toUpperCase() + rest.join("").toLowerCase() : word;
+      if (this.words.has(part)) return true;
+      for (const ending of GERMAN_ENDINGS) {
+        const stem = part.slice(0, part.length - ending.length);
+        if (part.endsWith(ending) && [...stem].length >= MIN_STEM && this.words.has(stem))
+          return true;
+      }
+    }
+    return false;
+  }
+}
 
 // exp(log P / n) for n tokens, the end counted: the geometric mean of their probabilities.
 const meanProbability = ({ logP, tokens }) => Math.exp(logP / (tokens.length + 1));
@@ -45,6 +82,7 @@ function hasName(text, name) {
 }
 
 // A word with a capital letter is a name unless training translates it: `translated`, in which an empty set stands for no names.
+// After the words, signs: a unit beside a number, and emoji.
 function lostWords(source, translation, to, translated) {
   const [text, target] = [source, translation.toLowerCase()].map((one) =>
     one.replace(THOUSANDS, ""),
@@ -57,7 +95,7 @@ function lostWords(source, translation, to, translated) {
     const isSmall = String(Number(number)) === number && Number(number) <= 12;
     return isSmall && (!SPELT_OUT[to] || hasNumberWord(target, to, Number(number)));
   };
-  const isKept = (word) => {
+  const isKept = (word, before) => {
     const small = word.toLowerCase(),
       numbers = word.match(/[0-9]+/g);
     if (word.includes("@") || ADDRESS.test(small)) return target.includes(small);
@@ -69,9 +107,22 @@ function lostWords(source, translation, to, translated) {
     const capitalised = translated.size
       ? (word.match(LETTERS) || []).filter((part) => /^\p{Uppercase}/u.test(part))
       : [];
-    return capitalised.every((part) => translated.has(part) || hasName(target, part.toLowerCase()));
+    return capitalised.every(
+      (part) =>
+        hasName(target, part.toLowerCase()) || (!TITLES.has(before) && translated.has(part)),
+    );
   };
-  return [...text.matchAll(WORD)].filter(([word]) => !isKept(word)).map(([word]) => word);
+  const words = [...text.matchAll(WORD)].map(([word]) => word);
+  const lost = words.filter((word, i) => !isKept(word, words[i - 1]));
+  const units = new Set([...text.matchAll(PRICE)].map(([, before, after]) => before || after));
+  lost.push(...[...units].filter((unit) => !target.includes(unit) && !UNITS[unit].test(target)));
+  const emoji = target.match(EMOJI) || [];
+  for (const one of text.match(EMOJI) || []) {
+    const place = emoji.indexOf(one);
+    if (place < 0) lost.push(one);
+    else emoji.splice(place, 1);
+  }
+  return lost;
 }
 
 // What is strange about a text: "script" if the tokenizer has hardly a letter of it, "target" if it looks like the

@@ -365,12 +365,15 @@ function doubtOf({ doubt = {} }) {
     unsure_below <= 1 &&
     longest > 0 &&
     [unsure_below, longest].every((n) => typeof n === "number") &&
-    Array.isArray(words) &&
-    words.length === 2 &&
-    [...words, translated].every((text) => typeof text === "string");
+    [words, [translated, ""].flat().slice(0, 2)].every(
+      (texts) =>
+        Array.isArray(texts) &&
+        texts.length === 2 &&
+        texts.every((text) => typeof text === "string"),
+    );
   refuseUnless(
     isSound,
-    "config.json: doubt must have numbers (unsure_below, longest), two texts (words) and a text (translated)",
+    "config.json: doubt must have numbers (unsure_below, longest) and two texts (words, translated)",
   );
   return doubt;
 }

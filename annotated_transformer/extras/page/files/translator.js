@@ -70,7 +70,10 @@ class Translator {
 
   constructor({ config, languages, doubt }, tokenizer, tensors, kernels, useWasm) {
     Object.assign(this, { config, languages, doubt, tokenizer });
-    this.translated = new Set((doubt.translated || "").split(" ").filter(Boolean));
+    const lists = [doubt.translated || ""].flat();
+    this.translated = languages.map(
+      (language, i) => new TranslatedWords((lists[i] || "").split(" ").filter(Boolean), language),
+    );
     this.model = new Transformer(config, tensors, kernels, useWasm);
     this.maxSource = ["learned", "marian"].includes(config.positions)
       ? Math.min(1024, config.max_len)
@@ -158,7 +161,7 @@ class Translator {
     const { longest: longestWords, words = ["", ""] } = this.doubt,
       turn = (pair) => (back ? [...pair].reverse() : pair);
     const [, to] = turn(this.languages),
-      translated = back ? new Set() : this.translated,
+      translated = this.translated[Number(back)],
       { model } = this;
     const strange = strangeness(text, this.tokenizer, {
       longest: longestWords,
