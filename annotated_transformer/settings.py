@@ -7,12 +7,50 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Self, get_args, get_type_hints
 
-from annotated_transformer.errors import ConfigError, listed, require, shown
+from annotated_transformer.errors import ConfigError, require, shown
 from annotated_transformer.views import html_table
+
+OTHER_NAMES = """
+N n layers num_layers n_layers hidden_layers encoder_layers depth / h heads num_heads n_heads nhead
+d_model hidden hidden_size width dim embed_dim / d_ff ffn_dim dim_feedforward intermediate_size
+p_drop dropout drop / vocab_size vocabulary / learning_rate lr rate peak_lr max_lr
+lr_factor learning_rate lr rate peak_lr max_lr / max_tokens batch batch_size
+train_steps epochs num_epochs steps n_steps max_steps iterations / steps epochs train_steps
+warmup_steps warmup warmup_ratio / eps_ls label_smoothing smoothing / time minutes max_time
+clip_norm clip grad_clip max_grad_norm gradient_clipping / accumulate gradient_accumulation_steps
+max_length max_seq_len max_sequence_length block_size / precision fp16 bf16 amp
+checkpoint_every save_every save_steps / validate_every eval_every eval_steps
+beam_size beams num_beams width / alpha length_penalty lenpen / n_best num_return_sequences
+train src source input data pairs / source src input file test valid / reference ref tgt target
+input i src source file text / out o output output_dir save_dir / corpus dataset data
+device gpu cuda / init checkpoint pretrained finetune / resume continue / quiet silent q
+"""
+"""Our settings and options, each with what other programs call it."""
+UNITS = {"train_steps": " (in steps)", "max_tokens": " (in tokens)", "lr_factor": " (a factor)"}
+
+
+def did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    """The end of a line on a name that is not `known`: the nearest, by spelling or by meaning.
+
+    `known` has what to show for each name; the end is empty where nothing is near.
+
+    >>> did_you_mean("num_head", {"d_model": "d_model", "h": "h"})
+    ': did you mean h?'
+    """
+    meant: dict[str, str] = {}
+    for ours, *others in map(str.split, re.split("[/\n]", OTHER_NAMES.strip())):
+        if ours in known:
+            meant = dict.fromkeys(others, known[ours] + UNITS.get(ours, "")) | meant
+    meant |= known
+    nearest = get_close_matches(name.lower().replace("-", "_"), meant, n=1)
+    return f": did you mean {meant[nearest[0]]}?" if nearest else ""
 
 
 @cache
@@ -46,6 +84,10 @@ def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
 class Settings:
     """Named values of known types: the base of all configurations."""
 
+    def __new__(cls, /, *_: Any, **settings: Any) -> Self:
+        cls._require_known(settings)  # before __init__, whose TypeError names no other setting
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         _check_kinds(type(self), vars(self))
 
@@ -66,13 +108,9 @@ class Settings:
             isinstance(settings, dict),
             f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}",
         )
-        known = {field.name: field.default for field in dataclasses.fields(cls)}
-        unknown = sorted(settings.keys() - known)
-        require(
-            not unknown,
-            f"{cls.__name__} has no setting {listed(unknown)}; it has {', '.join(sorted(known))}",
-        )
-        needed = [name for name in known if known[name] is dataclasses.MISSING]
+        cls._require_known(settings)
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+        needed = [name for name in defaults if defaults[name] is dataclasses.MISSING]
         missing = [name for name in needed if name not in settings]
         require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
         _check_kinds(cls, settings)
@@ -82,6 +120,19 @@ class Settings:
             for name, value in settings.items()
         }
         return cls(**values)
+
+    @classmethod
+    def _require_known(cls, settings: Mapping[str, Any]) -> None:
+        own = dict.fromkeys(field.name for field in dataclasses.fields(cls))
+        for name in settings.keys() - own:
+            kinds = [*Settings.__subclasses__(), cls]
+            known = {
+                field.name: field.name + f" of {kind.__name__}" * (kind is not cls)
+                for kind in kinds
+                for field in dataclasses.fields(kind)
+            }
+            hint = did_you_mean(shown(name), known)
+            raise ConfigError(f"{cls.__name__} has no setting {shown(name)}{hint}")
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed and all rules checked again."""
@@ -104,4 +155,5 @@ class Settings:
             return kind(text)
         except (KeyError, ValueError):
             rule = "true or false" if kind is bool else kind.__name__
-            raise ConfigError(f"{name} must be {rule}, got {text!r}") from None
+            hint = ": each setting has a --set of its own" if "=" in text else ""
+            raise ConfigError(f"{name} must be {rule}, got {text!r}{hint}") from None

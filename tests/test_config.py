@@ -3,6 +3,7 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import re
 import sys
 
 import pytest
@@ -163,9 +164,30 @@ def test_a_mistake_is_named_with_its_rule_in_one_line(make, changes, line):
     assert str(error.value) == line
 
 
-def test_unknown_settings_are_refused():
-    with pytest.raises(ConfigError, match="ModelConfig has no setting heads; it has N, activation"):
-        ModelConfig.from_dict({"vocab_size": 100, "heads": 8})
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        (ModelConfig, "num_heads", ": did you mean h?"),
+        (ModelConfig, "dropout", ": did you mean p_drop?"),
+        (ModelConfig, "layers", ": did you mean N?"),
+        (ModelConfig, "num_layers", ": did you mean N?"),
+        (ModelConfig, "hidden_size", ": did you mean d_model?"),
+        (ModelConfig, "max_length", ": did you mean max_length of TrainConfig?"),
+        (TrainConfig, "batch_size", ": did you mean max_tokens (in tokens)?"),
+        (TrainConfig, "epochs", ": did you mean train_steps (in steps)?"),
+        (TrainConfig, "train_step", ": did you mean train_steps?"),
+        (DecodeConfig, "num_beams", ": did you mean beam_size?"),
+        (DecodeConfig, "zyx", ""),
+    ],
+)
+def test_an_unknown_setting_gets_the_nearest_by_whatever_door_it_comes(kind, name, hint):
+    first = {"vocab_size": 300} if kind is ModelConfig else {}
+    line = f"^{re.escape(f'{kind.__name__} has no setting {name}{hint}')}$"
+    doors = [kind, lambda **changes: kind.from_dict(changes), kind(**first).replace]
+    doors += [ModelConfig.tiny, ModelConfig.small] if first else []
+    for door in doors:
+        with pytest.raises(ConfigError, match=line):
+            door(**first, **{name: 2})
 
 
 @pytest.mark.parametrize(

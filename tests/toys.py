@@ -210,7 +210,7 @@ def report_scores(said: str) -> dict[str, Any]:
     return {
         "scores": {"BLEU": {"score": 12.345, "signature": "nrefs:1|case:mixed"}},
         "parameters": 1234, "vocab_size": 321, "as_typed": [typed],
-        "translations": [(said, "reference", "said"), ("a", "b", "b")],
+        "translations": [(said, "reference", "said"), ("a", "b", "b")], "verdict": "BLEU 12.3: <3",
     }  # fmt: skip
 
 

@@ -3,23 +3,84 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from annotated_transformer.command_line import verbs as commands
 from annotated_transformer.command_line.options import positive_int
-from annotated_transformer.config import PRESETS, DecodeConfig
+from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
 from annotated_transformer.data.parallel_text import VOCABULARY_SAMPLE
-from annotated_transformer.errors import PROGRAM, VERSION
+from annotated_transformer.errors import PROGRAM, VERSION, shown
+from annotated_transformer.settings import did_you_mean
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong."""
+    """A parser that says in one line what is wrong, and what was probably meant."""
+
+    verbs: dict[str, _Parser] = {}
+    words: Sequence[str] = ()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Of the whole command line, which begins with a verb: as argparse does.
+
+        Only the verb's parser knows its options, so it speaks about what is left over.
+        """
+        words = sys.argv[1:] if args is None else [*args]
+        verb = self.verbs.get(words[0] if words else "")
+        if verb:
+            verb.words = words
+        elif not {*words[:1]} & {"-h", "--help", "--version"}:
+            self.error(_without_verb(words, self.verbs))
+        chosen, rest = self.parse_known_args(words, namespace)
+        if verb and rest:
+            verb.error(_left_over(words[0], dict(vars(chosen)), rest))
+        return chosen
 
     def error(self, message: str) -> NoReturn:
+        options = [*self._option_string_actions]
+        settings = (ModelConfig, TrainConfig) if "--set" in options else ()
+        known = {name: f"--set {name}=VALUE" for kind in settings for name in kind.__annotations__}
+        known |= {name[2:].replace("-", "_"): name for name in options if name != "-h"}
+        for word in reversed(self.words):
+            option = word.partition("=")[0]
+            is_option = re.fullmatch(r"--?[A-Za-z][\w-]*", option)
+            if is_option and not any(name.startswith(option) for name in options):
+                message = f"there is no option {option}{did_you_mean(option.strip('-'), known)}"
+        if message.endswith("--train: expected 2 arguments"):
+            message += ", source and target; one file with a tab in each line is for new"
         self.exit(2, f"{PROGRAM}: error: {message} (see {self.prog} --help)\n")
+
+
+def _without_verb(words: Sequence[str], verbs: Iterable[str]) -> str:
+    """What to say of a command line that begins with no verb."""
+    word = shown(words[0]) if words else ""
+    hint = did_you_mean(word, {name: name for name in verbs}) or f": there are {', '.join(verbs)}"
+    if inside := [word for word in words if word in verbs]:
+        hint = f": the verb comes first, {PROGRAM} {inside[0]} {word}"
+    return f"there is no verb {word}{hint}" if word else f"give a verb{hint}"
+
+
+def _left_over(verb: str, chosen: dict[str, Any], rest: list[str]) -> str:
+    """What to say of words that no option takes."""
+    first = chosen.get("pairs") or chosen.get("directory")
+    files = f"files go with options, as in {verb} {first or ''} --source FILE --reference FILE"
+    text = shown(" ".join(rest))
+    pipe = f"echo '{text}' | {PROGRAM} translate {first}"
+    cures = {
+        "new": f"of two parallel files, train makes a model: train --train {first} {rest[0]}",
+        "train": "files go with --train SOURCE TARGET, each setting with --set NAME=VALUE",
+        "translate": f"give --input {text}" if Path(rest[0]).is_file() else f"pipe it: {pipe}",
+        "evaluate": files,
+        "inspect": files,
+        "prepare": "it takes one corpus; --list prints all",
+    }
+    cure = cures.get(verb, f"what is written needs a name: --out {rest[0]}")
+    return f"{verb} cannot use {text}: {cure}"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     verbs = top.add_subparsers(required=True, metavar="VERB")
+    top.verbs = verbs.choices
     learning = (_prepare, _train, _average, _translate, _evaluate, _inspect)
     for add in (*learning, _export, _import, _export_page, _new):
         add(verbs)
@@ -50,6 +112,7 @@ def _verb(
     verb.set_defaults(run=run)
     if directory:
         verb.add_argument("directory", help=directory)
+    verb.add_argument("--quiet", action="store_true", help="no progress bar")
     return verb
 
 
@@ -80,7 +143,6 @@ def _add_encode(verb: argparse.ArgumentParser) -> None:
     what = f"learn it from at most N pairs, drawn at random (default {VOCABULARY_SAMPLE:,})"
     add("--sample", type=positive_int, metavar="N", help=what)
     add("--jobs", type=positive_int, metavar="N", help="threads (default: one for each core)")
-    add("--quiet", action="store_true", help="no progress bar")
 
 
 def _train(verbs: Any) -> None:
@@ -106,7 +168,6 @@ def _train(verbs: Any) -> None:
     add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
     _add_data_directory(verb)
     _add_device(verb, "mps")
-    _add_quiet(verb)
 
 
 def _average(verbs: Any) -> None:
@@ -144,14 +205,9 @@ def _evaluate(verbs: Any) -> None:
     example = "runs/de --corpus multi30k-en-de --split test"
     verb = _verb(verbs, commands.run_evaluate, summary, example, CHECKPOINT)
     add = verb.add_argument
-    _add_corpus(verb)
-    add("--source", metavar="FILE", help="one's own file to translate, plain or .gz")
-    add("--reference", metavar="FILE", help="its translations")
+    _add_test_pairs(verb)
     add("--output", metavar="FILE", help="also write the translations")
-    add("--json", action="store_true", help="print one JSON object")
-    _add_data_directory(verb)
     _add_device(verb, "mps")
-    _add_quiet(verb)
     _add_decoding(verb)
 
 
@@ -161,13 +217,11 @@ def _inspect(verbs: Any) -> None:
         verbs, commands.run_inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT
     )
     add = verb.add_argument
-    _add_corpus(verb)
+    _add_test_pairs(verb)
     add("--sentences", type=positive_int, metavar="N", help="the first N pairs alone (default all)")
     add("--beam-size", type=int, help="of the search for BLEU (default 1)")
     add("--alpha", type=float, help="its length penalty (default 0.6)")
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
-    add("--json", action="store_true", help="print one JSON object")
-    _add_data_directory(verb)
     _add_device(verb)  # MPS has no float64, in which it counts
 
 
@@ -208,13 +262,22 @@ def _new(verbs: Any) -> None:
     add("--book", metavar="URL", help="link to the chapters here")
     what = "train on every other pair as well, to tell what more pairs would bring"
     add("--half", action="store_true", help=what)
-    _add_quiet(verb)
+    what = "pairs to score on, in a file like the first (default: 2%% of the pairs, 10 to 500)"
+    add("--test", metavar="FILE", help=what)
+    add("--steps", type=positive_int, metavar="N", help="train N steps, not those of the plan")
+    what = "at most as many steps as fit into so many minutes on this machine"
+    add("--time", type=positive_int, metavar="MINUTES", help=what)
 
 
-def _add_corpus(verb: argparse.ArgumentParser) -> None:
+def _add_test_pairs(verb: argparse.ArgumentParser) -> None:
+    """The options of every verb that measures: on what, and for whom it prints."""
     add = verb.add_argument
     add("--corpus", metavar="NAME", help="default: the corpus it was trained on")
     add("--split", choices=("train", "valid", "test"), help="default test")
+    add("--source", metavar="FILE", help="your own file to translate, plain or .gz")
+    add("--reference", metavar="FILE", help="its translations")
+    _add_data_directory(verb)
+    add("--json", action="store_true", help="print one JSON object")
 
 
 def _add_data_directory(verb: argparse.ArgumentParser) -> None:
@@ -225,10 +288,6 @@ def _add_data_directory(verb: argparse.ArgumentParser) -> None:
 def _add_device(verb: argparse.ArgumentParser, *more: str) -> None:
     what = "default auto: a GPU of NVIDIA or AMD where there is one"
     verb.add_argument("--device", choices=("auto", "cpu", "cuda", *more), default="auto", help=what)
-
-
-def _add_quiet(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def _add_decoding(verb: argparse.ArgumentParser) -> None:

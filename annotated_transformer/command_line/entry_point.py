@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from annotated_transformer.command_line.arguments import parser
-from annotated_transformer.command_line.options import require_no_empty
+from annotated_transformer.command_line.options import cure, require_no_empty
 from annotated_transformer.errors import ConfigError, LocalError, Terminated, say
 
 __all__ = ["main", "parser"]
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 143 if isinstance(stop, Terminated) else 130
     except OSError as error:
         is_about_a_file = error.filename is not None
-        say(f"error: {error.filename}: {error.strerror}" if is_about_a_file else f"error: {error}")
+        line = f"{error.filename}: {error.strerror}" if is_about_a_file else f"{error}"
+        say(f"error: {line}{cure(line)}")
         return 2
     except ModuleNotFoundError as error:
         name = error.name or ""
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except ConfigError as error:
         if isinstance(error, LocalError) or _speaks_for_its_machine():
-            say(f"error: {error}")
+            say(f"error: {error}{cure(str(error))}")
         return 2
     return 0
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 from argparse import Namespace
 from collections.abc import Iterable
+from pathlib import Path
 
-from annotated_transformer.errors import require
+from annotated_transformer.errors import PROGRAM, require
 
 
 def positive_int(text: str) -> int:
     """An option's value of at least 1, for argparse."""
-    # argparse makes a usage error of int's ValueError too, with this function's name in it.
+    if not re.fullmatch(r"-?\d+", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text}")
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
@@ -34,3 +37,28 @@ def require_no_empty(args: Namespace) -> None:
     """Raise ConfigError for an argument that is "", as a shell's unset variable makes it."""
     empty = [name for name, value in vars(args).items() if value == ""]
     require(not empty, f"{', '.join(empty)} must not be empty")
+
+
+def cure(message: str) -> str:
+    """The end of a message on a path that was refused: what to do about it; "" for most."""
+    directory = re.match(r"(.*?)(?: is not a checkpoint|.config\.json does not describe)", message)
+    if directory is None:
+        is_url = re.search(r"\w://.*No such file", message)
+        if is_url or message.endswith("Is a directory"):
+            return "; download it and name the file" if is_url else "; name a file in it"
+        return ""
+    path = Path(directory[1])
+    if path.is_file():
+        is_part = _is_checkpoint(path.parent)
+        return f"; name its directory, {path.parent}" if is_part else "; a directory comes first"
+    kinds = {
+        "config.json": f"; of a model for transformers, {PROGRAM} import {path} makes one",
+        "shards.json": "; it has shards, for train --shards",
+        "index.html": "; it has a page, which export-page makes of one",
+    }
+    inside = [f"; {child} is one" for child in sorted(path.glob("*/")) if _is_checkpoint(child)]
+    return next(iter([kinds[name] for name in kinds if (path / name).exists()] + inside), "")
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return (path / "config.json").exists() and (path / "tokenizer.model").exists()

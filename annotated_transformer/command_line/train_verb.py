@@ -18,6 +18,7 @@ from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig, c
 from annotated_transformer.data.parallel_text import sample
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import require_writable
+from annotated_transformer.settings import did_you_mean
 
 if TYPE_CHECKING:
     from annotated_transformer.data.tokenizer import Tokenizer
@@ -165,10 +166,8 @@ def assigned_settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         require(bool(equals), f"--set takes name=value, got {assignment}")
-        require(
-            name in known,
-            f"there is no setting {name}; there are {', '.join(sorted(known))}",
-        )
+        hint = did_you_mean(name, {setting: setting for setting in known})
+        require(name in known, f"there is no setting {name}{hint}")
         if name in model_names:
             model[name] = ModelConfig.parse(name, value)
         else:

@@ -15,30 +15,26 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import fields
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from annotated_transformer.command_line import train_verb
 from annotated_transformer.command_line.options import given, require_none
 from annotated_transformer.config import DecodeConfig
-from annotated_transformer.errors import PROGRAM, ConfigError, require
+from annotated_transformer.errors import PROGRAM, ConfigError, require, say
 from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
+    from annotated_transformer.data.parallel_text import Pair
     from annotated_transformer.decoding.translator import Translator
 
 LEARNING = ("model_type", "sample")
 """The options that say how a vocabulary is learned."""
-ENCODING = ("out", "train", "split", "tokenizer", "vocab_size", *LEARNING, "jobs", "quiet")
+ENCODING = ("out", "train", "split", "tokenizer", "vocab_size", *LEARNING, "jobs")
 """All options that go with --encode alone."""
-EXPORTS: dict[str, tuple[str, ...]] = {
-    "argos": ("dtype",),
-    "ctranslate2": ("dtype",),
-    "huggingface": ("dtype", "notes"),
-    "onnx": ("notes",),
-}
-"""Other programs' forms: modules of `extras.formats`, and the options of their
-`export_checkpoint`."""
+EXPORTS = ("argos", "ctranslate2", "huggingface", "onnx")
+"""Other programs' forms: modules of `extras.formats`, each with an `export_checkpoint`."""
 
 
 def run_prepare(args: Namespace) -> None:
@@ -100,7 +96,8 @@ def run_translate(args: Namespace) -> None:
         # One bad byte in a long stream costs a character, not the lines behind it, and an end that
         # is damaged does not cost the lines before it.
         name = "standard input" if args.input == "-" else args.input
-        sentences = UntilError(decoded_lines(source, name, strict=False))
+        errors: list[ConfigError] = []
+        sentences = _until_error(decoded_lines(source, name, strict=False), errors)
         if args.for_visitors:
             from annotated_transformer.extras.visitors.typed_lines import for_visitors
 
@@ -118,24 +115,18 @@ def run_translate(args: Namespace) -> None:
             target = target or files.enter_context(open(args.output, "wb"))
             target.write("".join(lines).encode())
             target.flush()
-        if sentences.error:
-            raise sentences.error
+        for error in errors:
+            raise error
         if target is None:
             Path(args.output).write_bytes(b"")
 
 
-class UntilError:
-    """Lines up to the first ConfigError, which is kept in `error` until they have been answered."""
-
-    def __init__(self, lines: Iterator[str]) -> None:
-        self.lines = lines
-        self.error: ConfigError | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            yield from self.lines
-        except ConfigError as error:
-            self.error = error
+def _until_error(lines: Iterator[str], errors: list[ConfigError]) -> Iterator[str]:
+    """Lines up to the first ConfigError, which waits in `errors` until they have been answered."""
+    try:
+        yield from lines
+    except ConfigError as error:
+        errors.append(error)
 
 
 def _require_output(output: str, *inputs: str) -> None:
@@ -152,23 +143,13 @@ def run_evaluate(args: Namespace) -> None:
     """Translate a split or two files; print BLEU with its signature, and perplexity."""
     from tqdm import tqdm
 
-    from annotated_transformer.data import parallel_text
     from annotated_transformer.decoding import evaluation
 
     search = _search(args)
-    files = args.source, args.reference
-    if any(files):
-        require(all(files), "--source and --reference go together")
-        require_none(args, ("corpus", "split", "data_dir"), "--source and --reference name files")
     if args.output:
         require(args.output != "-", "--output must be a file: the scores go to standard output")
-        _require_output(args.output, *filter(None, files))
-    if any(files):
-        sources, targets = map(parallel_text.read_lines, files)
-        pairs = list(parallel_text.parallel(sources, targets, *files))
-        lines = list(zip(sources, targets, strict=True))
-    else:
-        lines = pairs = _split(args, "give --corpus NAME, or --source and --reference")
+        _require_output(args.output, *filter(None, (args.source, args.reference)))
+    lines, pairs = _test_pairs(args)
     translator = _translator(args)
     if search.back:
         lines, pairs = ([(y, x) for x, y in rows] for rows in (lines, pairs))
@@ -213,15 +194,28 @@ def run_evaluate(args: Namespace) -> None:
     print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(encoded):,} sentences{in_float32}")
 
 
-def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
-    """The pairs of --corpus and --split, by default the test split of the model's own corpus."""
-    from annotated_transformer.checkpoint.directory import read_config
-    from annotated_transformer.data import corpus
+def _test_pairs(args: Namespace) -> tuple[list[Pair], list[Pair]]:
+    """What to measure on: all lines, as pairs, and those with a sentence on both sides.
 
+    They come from --source and --reference, or from --corpus and --split: by default from the test
+    split of the model's own corpus.
+    """
+    from annotated_transformer.checkpoint.directory import read_config
+    from annotated_transformer.data import corpus, parallel_text
+
+    files = args.source, args.reference
+    if any(files):
+        require(all(files), "--source and --reference go together: a file, and its translations")
+        require_none(args, ("corpus", "split", "data_dir"), "--source and --reference name files")
+        sources, targets = map(parallel_text.read_lines, files)
+        pairs = list(parallel_text.parallel(sources, targets, *files))
+        return list(zip(sources, targets, strict=True)), pairs
     name = args.corpus or read_config(args.directory).get("corpus", "")
     is_known = bool(args.corpus) or name in corpus.names()
+    advice = "give --source FILE and --reference FILE, or --corpus NAME"
     require(is_known, f"{args.directory} names no corpus: {advice}")
-    return corpus.load(name, args.split or "test", args.data_dir)
+    pairs = corpus.load(name, args.split or "test", args.data_dir)
+    return pairs, pairs
 
 
 def run_inspect(args: Namespace) -> None:
@@ -233,21 +227,21 @@ def run_inspect(args: Namespace) -> None:
     if args.no_bleu:
         require_none(args, options, "--no-bleu translates nothing")
     search = {name: vars(args)[name] for name in options if vars(args)[name] is not None}
-    pairs = _split(args, "give --corpus NAME")[: args.sentences]
+    _, pairs = _test_pairs(args)
     model, tokenizer = load_model(args.directory, device_of(args.device))
-    report = attention_report(model, tokenizer, pairs, **search, scores_bleu=not args.no_bleu)
+    scores_bleu = not args.no_bleu
+    first = pairs[: args.sentences]
+    report = attention_report(model, tokenizer, first, **search, scores_bleu=scores_bleu)
     print(json.dumps(report) if args.json else as_table(report))
 
 
 def run_export(args: Namespace) -> None:
     """Write a checkpoint to give away, in our own form or in another program's."""
+    export = import_module(f"annotated_transformer.extras.formats.{args.to or 'own_form'}")
     options = {name: vars(args)[name] for name in ("dtype", "notes") if given(args, [name])}
-    if args.to:
-        unused = [name for name in options if name not in EXPORTS[args.to]]
-        require_none(args, unused, f"an export to {args.to} does not take it")
-    formats = "annotated_transformer.extras.formats"
-    module = import_module(f"{formats}.{args.to or 'own_form'}")
-    print(module.export_checkpoint(args.directory, args.out, **options))
+    unused = options.keys() - signature(export.export_checkpoint).parameters
+    require_none(args, sorted(unused), f"an export to {args.to} does not take it")
+    print(export.export_checkpoint(args.directory, args.out, **options))
 
 
 def run_import(args: Namespace) -> None:
@@ -271,14 +265,22 @@ def run_new(args: Namespace) -> None:
     """Make a translator, a report and a page of a file of pairs, and print where they are."""
     from functools import partial
 
+    from annotated_transformer.checkpoint.directory import state_files
     from annotated_transformer.extras.from_pairs.making import make
     from annotated_transformer.extras.page.writing import write_page
     from annotated_transformer.extras.visitors.augmentation import Augmentation
 
     page = partial(write_page, book=args.book or "")
-    progress = not args.quiet
-    paths = make(args.pairs, args.out, page, Augmentation, progress=progress, half=args.half)
-    print(*paths, sep="\n")
+    options = {name: vars(args)[name] for name in ("half", "test", "steps", "time")}
+    try:
+        progress = not args.quiet
+        paths, score = make(args.pairs, args.out, page, Augmentation, progress=progress, **options)
+    except KeyboardInterrupt:
+        if state_files(Path(args.out) / "run"):
+            say(f"interrupted; {args.out} is saved, and the same command goes on from there")
+        raise
+    print(*paths, score, sep="\n")
+    say(f"open {paths[0]} in a browser")
 
 
 def device_of(name: str) -> str:

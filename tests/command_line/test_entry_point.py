@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -92,7 +93,8 @@ def test_every_verb_explains_itself_with_an_example(capsys, verb):
     assert example.startswith(f"{verb} ")
     name = "run_" + verb.replace("-", "_")
     arguments = example.partition("<")[0].split()
-    assert cli.parser().parse_args(arguments).run is getattr(commands, name)
+    chosen = cli.parser().parse_args([*arguments, "--quiet"])
+    assert chosen.run is getattr(commands, name) and chosen.quiet
 
 
 def test_help_needs_neither_torch_nor_a_corpus():
@@ -102,86 +104,6 @@ def test_help_needs_neither_torch_nor_a_corpus():
         "'annotated_transformer.data.corpus'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "the following arguments are required: VERB"),
-        ("frobnicate", "invalid choice: 'frobnicate'"),
-        ("train --corpus copy", "required: --out"),
-        ("train --out new", "there is nothing to train on"),
-        ("train --out new --corpus nope", "there is no corpus nope"),
-        ("train --out new --train a b", "--train and --valid go together"),
-        ("train --out new --corpus copy --train a b --valid c d", "not both"),
-        ("train --out new --train a b --valid c d", "No such file"),
-        ("train --out new --corpus copy --set d_model", "--set takes name=value, got d_model"),
-        ("train --out new --corpus copy --set d_modle=8", "there is no setting d_modle"),
-        ("train --out new --corpus copy --set pad_id=3", "there is no setting pad_id"),
-        ("train --out new --corpus copy --set N=six", "N must be int, got 'six'"),
-        ("train --out new --corpus copy --set d_model=7", "d_model must be a multiple of h"),
-        ("train --out new --corpus copy --vocab-size 270", "vocab_size must be at least"),
-        ("train --out new --corpus copy --init nowhere", "nowhere is not a checkpoint directory"),
-        ("train --out new --corpus copy --init x --preset tiny", "--init brings its vocabulary"),
-        ("train --out new --resume --init nowhere", "--init begins one: give one of them"),
-        ("train --out new --resume", "new is not a checkpoint directory"),
-        ("translate nowhere", "nowhere is not a checkpoint directory"),
-        ("translate nowhere --beam-size 0", "beam_size must be between 1 and 1,024, got 0"),
-        ("train --out new --corpus copy --set concatenate=inf", "concatenate must be a finite"),
-        (f"train --out new --corpus copy --set seed={2**70}", "seed must fit into 64 bits, got 1"),
-        (f"train --out new --corpus copy --seed {2**70}", "seed must fit into 64 bits, got 11805"),
-        ("train --out new --corpus copy --set d_ff=10000000000", "must be at most 268,435,456"),
-        ("train --out new --corpus copy --set d_model=100000000", "GiB of memory, this machine ha"),
-        ("train --out file --corpus copy", "file is not a directory"),
-        ("train --out new --corpus copy --tensorboard file", "file is not a directory"),
-        ("train --out new --corpus copy --seed 0 --set seed=3", "--set seed says it already"),
-        ("train --out new --resume --model-type bpe", "--model-type would have no effect"),
-        ("train --out new --train a b --valid c d --data-dir x", "--data-dir would have no eff"),
-        ("train --out new --corpus copy --init new", "--init and --out must be two directories"),
-        ("translate nowhere --alpha 1000", "alpha must be between -10 and 10, got 1000.0"),
-        ("translate nowhere --alpha=-900", "alpha must be between -10 and 10, got -900.0"),
-        ("translate nowhere --alpha nan", "alpha must be a finite number, got nan"),
-        ("translate nowhere --beam-size 100000", "be between 1 and 1,024, got 100000"),
-        (f"translate nowhere --max-extra {10**20}", "max_extra must fit into 64 bits"),
-        ("translate nowhere --output absent/out", "needs a directory that exists, got absent/out"),
-        ("translate nowhere --output .", "cannot write .: it is a directory"),
-        ("evaluate nowhere --source file --reference file --output .", "it is a directory"),
-        ("evaluate nowhere --corpus copy --output -", "--output must be a file"),
-        ("evaluate nowhere --source a --reference b --split test", "--split would have no effect"),
-        ("inspect nowhere --corpus copy --sentences -495", "must be at least 1, got -495"),
-        ("inspect nowhere --no-bleu --beam-size 4 --alpha 1", "--beam-size and --alpha would have"),
-        ("prepare copy --jobs 7 --split test", "--split and --jobs would have no effect: give --e"),
-        ("prepare copy --encode --out file", "file is not a directory"),
-        ("prepare copy --list", "--list prints all names: leave out copy"),
-        ("average /", "/ is not a checkpoint directory"),
-        ("average .", "is not a checkpoint directory"),
-        ("average ..", "is not a checkpoint directory"),
-        ("translate nowhere --n-best 5", "n_best must be between 1 and beam_size, got 5 and 4"),
-        ("translate nowhere --window 0", "--window: must be at least 1, got 0"),
-        ("translate nowhere --input absent", "absent: No such file or directory"),
-        ("evaluate nowhere --corpus copy", "nowhere is not a checkpoint directory"),
-        ("average nowhere", "nowhere is not a checkpoint directory"),
-        ("export nowhere --out new", "nowhere is not a checkpoint directory"),
-        ("prepare nope", "there is no corpus nope"),
-        ("prepare --encode", "--encode needs --out DIR"),
-        ("prepare --out x", "--out would have no effect: give --encode"),
-        ("prepare copy --encode --out x --train a b", "not both"),
-        ("prepare nope --encode --out x", "there is no corpus nope"),
-        ("prepare --encode --out x --train a b", "cannot read a: No such"),
-        ("prepare copy --encode --out x --sample 0", "--sample: must be at least 1, got 0"),
-        ("prepare copy --encode --out x --tokenizer y", "cannot read the tok"),
-        ("train --shards x --out y", "x is not a directory of shards"),
-        ("train --shards x --corpus copy --out y", "x is not a directory"),
-    ],
-)
-def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("tea\n")
-    arguments = arguments.split()
-    of_more_lines = "--vocab-size" in arguments
-    said = run(capsys, *arguments)[2] if of_more_lines else refused(capsys, *arguments)
-    assert message in said and [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
@@ -686,6 +608,16 @@ def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monk
     status, _, err = run(capsys, *arguments)
     assert status == 0, err
     assert asked == [("reverse", "test")]
+
+
+@pytest.mark.with_extras
+def test_inspect_measures_on_what_evaluate_measures_on(capsys, directory, files):
+    measure = ["inspect", *evaluate(directory, files, "--json", "--no-bleu")[1:]]
+    status, out, err = run(capsys, *measure, "--sentences", 4)
+    assert status == 0 and json.loads(out)["sentences"] == 4, err
+    perplexity = json.loads(run(capsys, *evaluate(directory, files, "--json"))[1])["perplexity"]
+    nll = json.loads(run(capsys, *measure)[1])["whole"]["nll"]
+    assert math.exp(nll) == pytest.approx(perplexity)
 
 
 @pytest.mark.with_extras

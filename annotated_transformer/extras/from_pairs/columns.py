@@ -7,27 +7,43 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from annotated_transformer.data.parallel_text import Pair, PathLike, is_blank, stream_lines
-from annotated_transformer.errors import require, say
+from annotated_transformer.errors import require, say, shown
 
 MIN_PAIRS = 100
 QUOTED_CELL = re.compile('"(?:[^"]|"")*"')
+HEADER = """
+source target src tgt trg text translation sentence id lang language code licence license comment
+attribution english german french spanish italian portuguese dutch swedish danish norwegian finnish
+polish czech russian ukrainian turkish greek arabic hebrew hindi chinese japanese korean vietnamese
+en de fr es it pt nl sv da no fi pl cs ru uk tr el ar he hi zh ja ko vi eng deu fra spa ita por
+"""
+"""Words of which a table's header consists."""
+SEPARATORS = ("|||", ";", "\\t", "|", "  ", ",")
 
 
-def read_pairs(path: PathLike) -> list[Pair]:
+def read_pairs(path: PathLike, least: int = MIN_PAIRS) -> list[Pair]:
     """The pairs of a UTF-8 file, plain or gzip, of lines with a source, a tab and its translation.
 
-    Text after a second tab (a licence, say), blank lines and repeated pairs are left out. Pairs
-    that differ only in spaces around their sentences are the same. Columns of ids or language
+    A header, text after a second tab (a licence, say), blank lines and repeated pairs are left out.
+    Pairs that differ only in spaces around their sentences are the same. Columns of ids or language
     codes, as Tatoeba writes them before each sentence, are passed over, and the marks are removed
-    in which a spreadsheet puts its cells; a line on standard error says either. Raises ConfigError,
+    in which a spreadsheet puts its cells. A line on standard error says each. Raises ConfigError,
     with the number of the line, for a line without a tab or with a blank side, and for fewer than
-    100 pairs.
+    `least` pairs.
     """
     rows = {n: line.split("\t") for n, line in enumerate(stream_lines(path), 1) if line.strip()}
+    require(bool(rows), f"{path} is empty")
     for number, row in rows.items():
         rule = f"{path}, line {number} has no tab: a line is a source, a tab, a target"
-        require(len(row) > 1, rule)
+        require(len(row) > 1, rule + _other_form(list(rows.values())))
+    number, first = next(iter(rows.items()))
+    if set(HEADER.split()).issuperset(re.findall(r"\w+", " ".join(first).casefold()) or "-"):
+        say(f"{path}: line {number} is a header and left out: {shown(', '.join(first))}")
+        del rows[number]
     source, target = _sentence_columns(path, list(rows.values()))
+    n_longer = sum(len(row) > 2 for row in rows.values())
+    if n_longer and (source, target) == (0, 1):
+        say(f"{path}: what {n_longer:,} of {len(rows):,} lines have after a second tab is left out")
     pairs = {number: (row[source].strip(), row[target].strip()) for number, row in rows.items()}
     if _are_quoted(chain.from_iterable(pairs.values())):
         say(f"{path}: the quotation marks of a spreadsheet's cells are removed")
@@ -36,8 +52,20 @@ def read_pairs(path: PathLike) -> list[Pair]:
         require(not any(map(is_blank, pair)), f"{path}, line {number} has a blank side")
     distinct = list(dict.fromkeys(pairs.values()))
     n = len(distinct)
-    require(n >= MIN_PAIRS, f"{path} has {n} different pairs, a model needs at least {MIN_PAIRS}")
+    require(n >= least, f"{path} has {n} different pairs, a model needs at least {least}")
     return distinct
+
+
+def _other_form(rows: list[list[str]]) -> str:
+    """The end of the message on a line without a tab: what separates the columns of this file."""
+    if any(len(row) > 1 for row in rows):
+        return ""
+    if rows[0][0].lstrip()[0] in "<{[":
+        return "; this looks like XML or JSON: write its pairs as such lines"
+    mark = next((mark for mark in SEPARATORS if all(mark in row[0] for row in rows)), "")
+    if mark:
+        return f"; {mark!r} seems to separate them: save the table with tabs (TSV)"
+    return "; if the targets are in a file of their own: train --train SOURCE TARGET"
 
 
 def _sentence_columns(path: PathLike, rows: list[list[str]]) -> tuple[int, int]:

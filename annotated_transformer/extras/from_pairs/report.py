@@ -8,6 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from annotated_transformer.extras.from_pairs.verdict import ENOUGH
 from annotated_transformer.views import html_table
 
 N_SAMPLES = 20
@@ -28,8 +29,8 @@ def report_page(
     """The report as HTML.
 
     `name` is the file of pairs, `counts` are the pairs of each split, `log` the lines of
-    log.jsonl; `scores` is what `making` writes into scores.json, and "BLEU of half" where that was
-    measured. `minutes` went by from the plan to the scores.
+    log.jsonl; `scores` is what `making` writes into scores.json, with "verdict", and "BLEU of half"
+    where that was measured. `minutes` went by from the plan to the scores.
     """
     bleu = scores["scores"]["BLEU"]["score"]
     of_half = scores.get("BLEU of half")
@@ -40,12 +41,13 @@ def report_page(
         f"{bleu:.1f}. Twice as many pairs may bring about that step again."
     )
     score_rows = [
-        (name, f"{x['score']:.2f}", x["signature"]) for name, x in scores["scores"].items()
+        (name, f"{x['score']:.1f}", x["signature"]) for name, x in scores["scores"].items()
     ]
     typed = scores["as_typed"]
     typed_rows = [
         (x["rule"].replace("_", " "), x["pairs"], f"{x['before']:.1f}", f"{x['after']:.1f}")
         for x in typed
+        if x["pairs"] >= ENOUGH
     ]
     page = resources.files("annotated_transformer.extras.from_pairs").joinpath("report.html")
     return Template(page.read_text(encoding="utf-8")).substitute(
@@ -54,6 +56,8 @@ def report_page(
         parameters=f"{scores['parameters']:,}",
         vocab_size=f"{scores['vocab_size']:,}",
         minutes=f"{max(1, round(minutes)):,}",
+        verdict=escape(scores["verdict"]),
+        enough=ENOUGH,
         scores=html_table("", score_rows, ("score", "0 to 100", "sacreBLEU's signature")),
         more=more,
         curves=curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),

@@ -42,7 +42,28 @@ def test_numbers_that_are_to_become_words_are_sentences(tmp_path, capsys):
     assert read(tmp_path, pairs) == pairs
     spaced = [(" ".join(x), y, "CC BY") for x, y in pairs]
     assert read(tmp_path, spaced) == [(x, y) for x, y, _ in spaced]
-    assert not capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.endswith("what 150 of 150 lines have after a second tab is left out\n")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "n_lines"),
+    [
+        (("english", "French"), lambda n, x, y: (x, y), 1),
+        (("Source text", "Target text", "licence"), lambda n, x, y: (x, y, "CC BY"), 2),
+        (("id", "lang", "sentence", "lang", "text"), lambda n, x, y: (str(n), "en", x, "de", y), 2),
+        (("Come in!", "Herein!"), lambda n, x, y: (x, y), 0),
+        (("!", "?"), lambda n, x, y: (x, y), 0),
+    ],
+    ids=["languages", "third column", "ids", "a pair", "no words"],
+)
+def test_a_header_is_no_pair_and_a_pair_no_header(tmp_path, capsys, header, row, n_lines):
+    rows = [row(n, x, y) for n, (x, y) in enumerate(PAIRS)]
+    assert read(tmp_path, [header, *rows]) == ([] if n_lines else [header]) + PAIRS
+    said = capsys.readouterr().err
+    assert said.count("\n") == n_lines
+    assert (f"line 1 is a header and left out: {', '.join(header)}\n" in said) == bool(n_lines)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import re
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -34,8 +35,8 @@ SMALL = Plan(60, N=1, d_model=16, d_ff=16, h=2, train_steps=12, max_tokens=300, 
 
 
 def make(pairs, out, *plan, **options):
-    """As the verb `new` calls it."""
-    return making.make(pairs, out, write_page, Augmentation, *plan, **options)
+    """As the verb `new` calls it: the page, the report and the model."""
+    return making.make(pairs, out, write_page, Augmentation, *plan, **options)[0][:3]
 
 
 def lines_of_pairs(n=200, seed=1):
@@ -144,8 +145,11 @@ def test_a_report_shows_foreign_text_as_text():
     text = " ".join(data for _, data in page.texts)
     addresses = {row[name] for _, row in page.tags for name in ("src", "href") if name in row}
     assert page.open == [] and addresses == {"data:,", "page/index.html"}
-    said = ["12.35", "nrefs:1|case:mixed", "1,234", "10 steps", "small letters", "9.9"]
+    said = ["BLEU 12.3: <3.", "12.3", "nrefs:1|case:mixed", "1,234", "10 steps"]
     assert [words for words in (hostile, "mine<x>.tsv", *said) if words not in text] == []
+    assert "9.9" not in text  # the BLEU of five pairs
+    scores["as_typed"][0]["pairs"] = 50
+    assert ">9.9<" in report_page("", counts, {}, log, scores, 4.4)
     assert text.count("reference:") == 2  # where the translation is another
 
 
@@ -191,6 +195,39 @@ def test_a_stopped_command_goes_on_and_ends_as_one_that_was_not_stopped(mine, tm
     assert (page.parent / "model.js").read_text() == (whole[0].parent / "model.js").read_text()
 
 
+def test_ctrl_c_says_what_is_saved(mine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(making, "plan_for", lambda n: SMALL)
+    monkeypatch.setattr(making, "average_checkpoints", mock.Mock(side_effect=KeyboardInterrupt))
+    command = ["new", str(mine), "--out", str(tmp_path / "out"), "--steps", "3", "--quiet"]
+    assert cli.main(command) == 130
+    said = "out is saved, and the same command goes on from there\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert cli.main(command) == 130 and cli.main([*command, "--steps", "4"]) == 2
+    assert "was begun with 3 steps: leave out --steps" in capsys.readouterr().err
+
+
+def test_steps_and_minutes_keep_the_peak_of_the_rate(monkeypatch, capsys):
+    pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(100)]
+    plan = SMALL.replace(train_steps=2000, warmup_steps=300)
+    monkeypatch.setattr(making, "perf_counter", iter(range(100)).__next__)  # a step takes a second
+    short, timed, long = (making._fitted(plan, pairs, *x) for x in ((20, 0), (0, 2), (9000, 0)))
+    assert (short.train_steps, timed.train_steps, long.train_steps) == (20, 108, 9000)
+    assert (short.warmup_steps, timed.warmup_steps, long.warmup_steps) == (4, 21, 300)
+    said = re.findall(r"peak rate ([\d.]+); about (\d+) min", capsys.readouterr().err)
+    peak = f"{0.9 / (16 * 300) ** 0.5:.2g}"  # equation 3 at the end of the plan's warm-up
+    assert said == [(peak, "1"), (peak, "2"), (peak, "167")]
+
+
+def test_a_test_file_shares_no_sentence_with_the_other_splits(tmp_path, capsys):
+    pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(150)]
+    splits = making.split_by_group(pairs, 10)
+    test = [(pairs[0][0].upper(), "neu"), ("new", f"{pairs[1][1]}!"), ("so", "so")]
+    with_test = making._with_test(splits, test)
+    assert with_test["test"] == test
+    assert {*pairs} - {*with_test["train"], *with_test["valid"]} == {*pairs[:2]}
+    assert "2 pairs share a sentence with the test file" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(making, "plan_for", lambda n: SMALL)
@@ -202,14 +239,20 @@ def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, mo
     half = json.loads((tmp_path / "out" / "half" / "score.json").read_text())["score"]
     assert f"every other pair the same plan comes to {half:.1f} BLEU" in report.read_text()
     told = capsys.readouterr()
-    assert "180 training pairs" in told.err and "90 training pairs" in told.err
-    printed = told.out.splitlines()
-    ends = ["page/index.html", "report.html", "model"]
-    assert printed == [f"{tmp_path / 'out' / end}" for end in ends] * 2
+    assert "180 pairs for train, 10 pairs for valid, 10 pairs for test" in told.err
+    assert "12 steps of 300 tokens" in told.err and "11,088 weights; peak rate" in told.err
+    assert told.err.endswith("page/index.html in a browser\n")
+    *printed, score = told.out.splitlines()
+    ends = ["page/index.html", "report.html", "model", "test.source", "test.reference"]
+    assert printed == [*(paths := [f"{tmp_path / 'out' / end}" for end in ends]), score, *paths]
+    assert "10 sentences): too few sentences to tell, 50 are needed, but it cannot" in score
+    assert f"<p>{score}.</p>" in report.read_text()
     page = (tmp_path / "out" / "page" / "model.js").read_text(encoding="utf-8")
     assert '"book":"../book/"' in page
     stored = json.loads((tmp_path / "out" / "model" / "scores.json").read_text(encoding="utf-8"))
     sources, references, said = zip(*stored["translations"], strict=True)
+    split = [Path(path).read_text(encoding="utf-8").splitlines() for path in paths[3:]]
+    assert split == [list(sources), list(references)]
     assert len(sources) == n_held_out(len(read_pairs(mine)))
     model = tmp_path / "out" / "model"
     assert json.loads((model / "config.json").read_text())["corpus"] == mine.name  # no corpus's
