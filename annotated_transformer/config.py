@@ -276,6 +276,9 @@ class TrainConfig(Settings):
     do."""
     lr_factor: float = 1.0
     """Factor of the rate of equation 3, or of the peak of "wsd"."""
+    peak_rate: float | None = None
+    """The highest rate, where the warm-up ends, instead of `lr_factor`. About 0.4 / d_model is
+    right for the sizes here and in the paper."""
     optimizer: Optimizer = "adam"
     """The paper's Adam, "adamw" (Loshchilov and Hutter 2019), or "muon" for the stacks' matrices
     (Jordan 2024)."""
@@ -328,7 +331,9 @@ class TrainConfig(Settings):
     checkpoint_every: int = 1000
     """Steps between checkpoints to average."""
     keep_checkpoints: int = 5
-    """How many checkpoints are kept."""
+    """How many checkpoints are kept, besides the one that was best in validation."""
+    patience: int = 0
+    """The run ends after so many validations in a row without a better valid_nll; 0 is off."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -351,9 +356,14 @@ class TrainConfig(Settings):
         for name in ("lr_factor", "adam_eps"):
             value = getattr(self, name)
             require(value > 0.0, f"{name} must be positive, got {value}")
-        for name in ("clip_norm", "concatenate"):
+        for name in ("clip_norm", "concatenate", "patience"):
             value = getattr(self, name)
             require(value >= 0.0, f"{name} must not be negative (0 is off), got {value}")
+        require(
+            self.peak_rate is None or (self.peak_rate > 0.0 and self.lr_factor == 1.0),
+            f"peak_rate must be positive and takes the place of lr_factor, got {self.peak_rate} "
+            f"and lr_factor={self.lr_factor}",
+        )
         require(
             self.max_length <= self.max_tokens,
             f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}",

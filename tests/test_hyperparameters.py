@@ -13,8 +13,11 @@ from annotated_transformer.config import (
     TrainConfig,
     count_parameters,
 )
+from annotated_transformer.training.plan import plan_for, planned_training
+from annotated_transformer.training.run import peak_rate
 
-PAGE = (Path(__file__).parents[1] / "book" / "hyperparameters.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "book" / "hyperparameters.md").read_text(encoding="utf-8")
 PAPER_VOCABULARY = 37_000
 
 
@@ -36,7 +39,7 @@ TABLES = tables()
 
 def written(value):
     """A setting as the page shows it: 25,000 and 1e-9, words as code."""
-    if isinstance(value, bool | str):
+    if value is None or isinstance(value, bool | str):
         return f"`{value}`"
     if isinstance(value, int):
         return f"{value:,}" if value >= 10_000 else str(value)
@@ -62,6 +65,29 @@ def test_the_presets_are_the_codes():
 )
 def test_the_defaults_are_the_codes(heading, settings):
     assert {name: cells[1:2] for name, cells in TABLES[heading].items()} == of(settings)
+
+
+def test_peak_rates_are_those_that_train_plans():
+    widths = {name: getattr(ModelConfig, name)(100).d_model for name in PRESETS}
+    planned = {name: planned_training(5_000, width) for name, width in widths.items()}
+    shown = {name: [f"{peak_rate(config, widths[name]):.2g}"] for name, config in planned.items()}
+    assert TABLES["Peak learning rate"] == shown
+
+
+def test_commands_and_plans_have_peaks_of_that_kind():
+    """What a reader copies, `new` plans and the paper has lies around 0.4 / d_model."""
+    peaks = {}
+    for name in ("README.md", "book/wmt14.md", "book/on_a_gpu.py"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for command in re.findall(r"--preset[^`#]*?warmup_steps=\d+", text):
+            preset = re.findall(r"--preset (\w+)", command)[-1]
+            settings = TrainConfig(warmup_steps=int(command.rpartition("=")[2]))
+            peaks[name, preset] = settings, getattr(ModelConfig, preset)(100).d_model
+    for n_pairs in (600, 4_600, 20_000, 100_000):
+        plan = plan_for(n_pairs)
+        peaks["plan", n_pairs] = plan.train_config(), plan.d_model
+    products = {key: peak_rate(config, width) * width for key, (config, width) in peaks.items()}
+    assert len(products) >= 7 and all(0.35 < product < 0.55 for product in products.values())
 
 
 def test_the_choices_are_the_codes():

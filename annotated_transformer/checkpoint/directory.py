@@ -7,6 +7,7 @@
     training.previous.safetensors   the state before, for the case that the newest is damaged
     training.damaged.safetensors    a damaged state, until the next save
     checkpoints/                step-00001000.safetensors and others: weights to average
+    best/                       a checkpoint of its own: the weights that were best in validation
     log.jsonl                   what was measured
 
 `translate DIR` and `train --resume` need nothing else. Every file is written atomically: a crash

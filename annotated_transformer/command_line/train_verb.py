@@ -43,14 +43,20 @@ def train_in(processes: Processes, args: Namespace, device: str) -> None:
     out = Path(args.out)
     model_config, train_config, corpus = run_settings(args, out)
     require_parallel(train_config, processes)
-    n_parameters = count_parameters(model_config)
-    on_host = BYTES_PER_WEIGHT if device == "cpu" else 4
-    require_memory(on_host * n_parameters, f"training a model of {n_parameters:,} parameters")
     load = partial(training_pairs, args, corpus)
     # One process of a machine downloads, and gets the pairs; the others then read what is there.
     train_pairs, valid_pairs, corpus = processes.once_per_machine(load) or load()
-    learn = partial(training_tokenizer, args, model_config, train_config, train_pairs)
+    n_merges = None
+    if is_planned(args):
+        model_config, train_config, n_merges = planned(args, model_config, len(train_pairs))
+    n_parameters = count_parameters(model_config)
+    on_host = BYTES_PER_WEIGHT if device == "cpu" else 4
+    require_memory(on_host * n_parameters, f"training a model of {n_parameters:,} parameters")
+    learn = partial(training_tokenizer, args, model_config, train_config, train_pairs, n_merges)
     tokenizer = Tokenizer(processes.from_first(lambda: learn().model_bytes))
+    if n_merges:
+        model_config = model_config.replace(vocab_size=tokenizer.vocab_size)
+        n_parameters = count_parameters(model_config)
     began = time.perf_counter()
     try:
         train(
@@ -93,11 +99,7 @@ def augmentation(config: TrainConfig) -> Augment | None:
 
 def require_options(args: Namespace) -> None:
     """Raise ConfigError for options that contradict each other, or would have no effect."""
-    require(
-        not (args.resume and args.init),
-        "--resume goes on with a run and --init begins one: give one of them",
-    )
-    if args.resume or args.init or args.shards:
+    if args.init or args.shards:
         require_none(args, ["model_type"], "the vocabulary is there already")
     if args.train or args.valid:
         require_none(args, ["data_dir"], "--train and --valid name files")
@@ -131,6 +133,35 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     require_room_for_run(out)
     model_config = _model_config(args, model_changes)
     return model_config, TrainConfig.from_dict(train_changes), args.corpus or ""
+
+
+def is_planned(args: Namespace) -> bool:
+    """Whether a run begins whose length nobody has said."""
+    return not args.resume and "train_steps" not in assigned_settings(args.set)[1]
+
+
+def planned(
+    args: Namespace, model_config: ModelConfig, n_pairs: int
+) -> tuple[ModelConfig, TrainConfig, int | None]:
+    """The settings of a run that fits so many pairs, save those that were given.
+
+    A number of merges is there too, unless the size of the vocabulary was given.
+    """
+    from annotated_transformer.training.plan import plan_for, planned_training
+
+    model_changes, train_changes = assigned_settings(args.set)
+    plan = plan_for(n_pairs)
+    if not (args.preset or args.init):
+        model_config = plan.model_config(model_config.vocab_size).replace(**model_changes)
+    train_config = planned_training(n_pairs, model_config.d_model, bool(args.init))
+    if train_changes.keys() & {"lr_factor", "peak_rate"}:
+        train_config = train_config.replace(peak_rate=None)
+    if args.seed is not None:
+        train_changes["seed"] = args.seed
+    options = args.init, args.shards, args.vocab_size, args.model_type
+    has_vocabulary = any(options) or "vocab_size" in model_changes
+    n_merges = None if has_vocabulary else plan.n_merges
+    return model_config, train_config.replace(**train_changes), n_merges
 
 
 def _model_config(args: Namespace, changes: dict[str, Any]) -> ModelConfig:
@@ -234,10 +265,7 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, s
             f"{args.shards} was encoded from files of one's own, {name}: give --valid S T",
         )
     elif args.train or args.valid:
-        require(
-            bool(args.train and args.valid),
-            "--train and --valid go together: two files each, source and target",
-        )
+        require(bool(args.train), "--valid goes with --train: two files each, source and target")
         require(not args.corpus, "give --corpus, or --train and --valid, not both")
         name = " ".join(Path(file).name for file in args.train)
     else:
@@ -254,16 +282,38 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, s
     def load(split: str, files: list[str] | None) -> Pairs:
         return corpus.load_files(*files) if files else corpus.load(name, split, args.data_dir)
 
+    if args.train and not args.valid:
+        return *without_held_out(load("train", args.train)), name
     pairs = shards if args.shards else load("train", args.train)
     return pairs, load("valid", args.valid), name
 
 
+def without_held_out(pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """The pairs to train on, and about 2% of all for validation that share no sentence with them.
+
+    They are the same at every start.
+    """
+    from annotated_transformer.data.parallel_text import split_by_group
+    from annotated_transformer.training.plan import n_held_out
+
+    splits = split_by_group(pairs, n_held_out(len(pairs)))
+    valid = splits["valid"]
+    require(bool(valid), "the pairs are too alike to set some aside: give --valid S T")
+    say(f"{len(valid):,} of {len(pairs):,} pairs are set aside for validation: no --valid is given")
+    return splits["train"] + splits["test"], valid
+
+
 def training_tokenizer(
-    args: Namespace, config: ModelConfig, settings: TrainConfig, pairs: Pairs | Shards
+    args: Namespace,
+    config: ModelConfig,
+    settings: TrainConfig,
+    pairs: Pairs | Shards,
+    n_merges: int | None = None,
 ) -> Tokenizer:
     """The tokenizer of the run that goes on, of --init or of the shards; or a new one.
 
-    A new one is learned from the pairs, or from a sample where there are very many.
+    A new one is learned from the pairs, or from a sample where there are very many: with `n_merges`
+    merges, or of the size that `config` says.
     """
     from annotated_transformer.data.tokenizer import Tokenizer
 
@@ -271,6 +321,11 @@ def training_tokenizer(
         return Tokenizer.load(Path(args.init or args.out) / "tokenizer.model")
     if not isinstance(pairs, list):
         return pairs.tokenizer()
+    as_typed = settings.augment or settings.both_ways
+    if n_merges:
+        from annotated_transformer.training.plan import learn_vocabulary
+
+        return learn_vocabulary(pairs, n_merges, as_typed)
     sampled = sample(pairs)
     say(f"learning a vocabulary of {config.vocab_size:,} from {len(sampled):,} training pairs")
     sentences = (sentence for pair in sampled for sentence in pair)
@@ -278,7 +333,7 @@ def training_tokenizer(
         sentences,
         config.vocab_size,
         model_type=args.model_type or "bpe",
-        as_typed=settings.augment or settings.both_ways,
+        as_typed=as_typed,
     )
 
 
@@ -286,8 +341,8 @@ def training_tokenizer(
 def training_processes(args: Namespace, device: str) -> Iterator[Processes]:
     """The processes that torchrun has started, joined until the end of the block; or this one.
 
-    After a failure torchrun starts them again with the same arguments: then the run goes on from
-    its last checkpoint, if it has one.
+    With --resume, and after a failure, when torchrun starts them again with the same arguments, the
+    run goes on from its last checkpoint; if it has none, it begins.
     """
     from annotated_transformer.checkpoint.directory import state_files
     from annotated_transformer.training.processes import joined
@@ -296,7 +351,8 @@ def training_processes(args: Namespace, device: str) -> Iterator[Processes]:
         return bytes([len(state_files(args.out))])
 
     with joined(device) as processes:
-        if processes.restarted and processes.from_first(count_states) != b"\0":
-            args.resume = True
-            args.init = None
+        if args.resume or processes.restarted:
+            args.resume = processes.from_first(count_states) != b"\0"
+            if args.resume:
+                args.init = None
         yield processes

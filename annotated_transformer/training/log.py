@@ -12,11 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from annotated_transformer.config import TrainConfig
-from annotated_transformer.errors import ConfigError
+from annotated_transformer.errors import ConfigError, say
 from annotated_transformer.files import read_bounded, write_text
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training import state
+from annotated_transformer.training.outlook import Outlook
 from annotated_transformer.training.run import TrainingRun
 
 LOG_FILE = "log.jsonl"
@@ -57,10 +60,13 @@ class TrainingLog:
         self.writes = run.processes.is_first
         self.run = run
         self.progress = progress and self.writes
+        self.outlook = Outlook(run, out)
         self.tensorboard = tensorboard if self.writes else None
         self.path = out / LOG_FILE
         self.validated = 0
         """The step of the last validation that the log holds."""
+        self.valid_nlls: list[float] = []
+        """Those of the validations so far, to know the best."""
         self.adam_steps = run.adam_steps().item()
         self.moved = run.steps
         """When `adam_steps` last grew: its value, and in `moved` the run's step."""
@@ -79,30 +85,23 @@ class TrainingLog:
                 records.setdefault((record["step"], "loss" in record), record)
         write_text(self.path, "".join(json.dumps(record) + "\n" for record in records.values()))
         self.validated = max((step for step, is_loss in records if not is_loss), default=0)
+        measured = (record.get("valid_nll") for record in records.values())
+        self.valid_nlls = [nll for nll in measured if nll is not None]
 
     def __enter__(self) -> TrainingLog:
-        from tqdm import tqdm
-
         self.writer = None
         if self.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(str(self.tensorboard))
-        self.bar = tqdm(
-            total=self.run.config.train_steps,
-            initial=self.run.steps,
-            disable=not self.progress,
-            file=sys.stderr,
-            unit="step",
-            mininterval=1.0,
-            dynamic_ncols=True,
-        )
+        self.bar: tqdm[Any] | None = None
         self.since = time.perf_counter()
         self.tokens_before = self.run.n_tokens
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.bar.close()
+        if self.bar is not None:
+            self.bar.close()
         if self.writer:
             self.writer.close()
 
@@ -113,13 +112,45 @@ class TrainingLog:
         """
         self.run.sums += torch.stack([loss, nll])
         self.run.n_tokens += n_tokens
-        self.bar.update()
+        if self.progress:
+            is_estimated = self.outlook.step(n_tokens)
+            if self.bar is not None:
+                self.bar.update()
+            elif is_estimated:
+                self.bar = self._new_bar()
+
+    def _new_bar(self) -> tqdm[Any]:
+        """The bar begins below the plan and the first estimate."""
+        return tqdm(
+            total=self.run.config.train_steps,
+            initial=self.run.steps,
+            file=sys.stderr,
+            unit="step",
+            mininterval=1.0,
+            dynamic_ncols=True,
+        )
 
     def write_validation(self, validate: Callable[[Transformer], dict[str, float]]) -> None:
         """Write a line with what `validate` measures; its time does not count as training."""
         began = time.perf_counter()
-        self.write(validate(self.run.model))
+        figures = validate(self.run.model)
+        nll = figures.get("valid_nll", math.nan)
+        is_best = nll < min(self.valid_nlls, default=math.inf)
+        if is_best and self.writes:
+            state.save_best(self.run, self.path.parent)
+        if math.isfinite(nll):
+            self.valid_nlls.append(nll)
+        self.write(figures)
+        if self.progress and figures:
+            values = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
+            say(f"step {self.run.steps:,}: {values}{', the best so far' * is_best}")
         self.since += time.perf_counter() - began
+
+    def is_out_of_patience(self) -> bool:
+        """Whether the last `patience` validations have not been better than one before them."""
+        patience = self.run.config.patience
+        before, last = self.valid_nlls[:-patience], self.valid_nlls[-patience:]
+        return patience > 0 and bool(before) and min(last) >= min(before)
 
     def write_means(self) -> None:
         """Write the means since the last line; in float16 also skipped steps and the scale."""
@@ -138,7 +169,10 @@ class TrainingLog:
         if scale or skipped:
             record |= {"skipped": skipped, **({"scale": scale[0]} if scale else {})}
             on_the_bar["skipped"] = str(skipped)
-        self.bar.set_postfix(on_the_bar)
+        if self.bar is not None:
+            self.bar.set_postfix(on_the_bar)
+        if self.progress:
+            self.outlook.mean(nll)
         self.write(record)
         run.sums = torch.zeros_like(run.sums)
         run.n_tokens = 0
@@ -163,9 +197,10 @@ class TrainingLog:
 def _require_progress(skipped: int, config: TrainConfig) -> None:
     """Raise ConfigError if `skipped`, the number of steps just skipped in a row, is too large."""
     if skipped >= MAX_SKIPPED:
+        name = "lr_factor" if config.peak_rate is None else "peak_rate"
+        rate = f"{name} (now {getattr(config, name)})"
         raise ConfigError(
             f"the last {skipped} steps were skipped, because gradients overflowed or were NaN: "
-            f"begin again with a smaller lr_factor (now {config.lr_factor}), more "
-            f"warmup_steps (now {config.warmup_steps:,}) or clip_norm=1, or from earlier weights "
-            "with --init"
+            f"begin again in another directory, with a smaller {rate}, more warmup_steps (now "
+            f"{config.warmup_steps:,}) or clip_norm=1, or from earlier weights with --init"
         )

@@ -17,7 +17,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.data.batching import EncodedCorpus, TextPairs
-from annotated_transformer.errors import ConfigError, Terminated, require
+from annotated_transformer.errors import ConfigError, Terminated, require, say
 from annotated_transformer.files import require_writable
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training import state
@@ -61,11 +61,13 @@ def train(
     `out`/log.jsonl: step, loss and nll (nats per real target token), rate, tokens_per_s (real
     target tokens); in float16 also skipped (the number of steps skipped so far because a gradient
     overflowed) and scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu (greedy
-    search), or with what `validate(model)` returns. A value that is not finite is null. `progress`
-    shows these figures on standard error. `resume` continues a run from its last checkpoint, on the
-    same pairs with the same tokenizer, in the precision that "auto" meant where it began, and on
-    the CPU ends with the weights of an uninterrupted run (unless `bpe_dropout` is on, whose draws
-    differ from process to process, or `train_steps` has changed under a schedule that decays
+    search), or with what `validate(model)` returns. A value that is not finite is null. The weights
+    with the lowest valid_nll stay in `out`/best, and with `patience` the run ends when that no
+    longer falls. `progress` says on standard error what is trained, how long it will take, these
+    figures, and whether nothing is learned. `resume` continues a run from its last checkpoint, on
+    the same pairs with the same tokenizer, in the precision that "auto" meant where it began; on
+    the CPU it ends with the weights of an uninterrupted run (unless `bpe_dropout` is on, whose
+    draws differ from process to process, or `train_steps` has changed under a schedule that decays
     towards them, of which a line tells).
     `init` begins with the weights of another run. With `multiple_of`, lengths of batches are
     rounded up to a multiple of it (1: not at all) wherever the run is; else on a GPU alone, to 8.
@@ -146,11 +148,14 @@ def train(
                     due = run.steps > log.validated and is_due(train_config.validate_every)
                     if validate is not None and due:
                         log.write_validation(validate)
-                    if run.steps == train_config.train_steps:
+                    if run.steps == train_config.train_steps or _has_ended(log):
                         break
                     # Not in a thread, which would take the interpreter from the one that launches
                     # the kernels (LOG.md, "Batches on the host").
                     drawn = [next(batches) for _ in range(train_config.accumulate)]
+                    if progress and processes.is_first and run.steps == log.outlook.first:
+                        valid = validate.encoded if isinstance(validate, Validation) else []
+                        log.outlook.plan(pairs.encoded, valid)
                     with signals.held():
                         log.add(*run.step(drawn))
                         if is_due(train_config.log_every):
@@ -166,6 +171,19 @@ def train(
                         state.save(run, out, to_average=False)
                 raise
         return run.model.eval()
+
+
+def _has_ended(log: TrainingLog) -> bool:
+    """Whether validation has not become better for so long that the run ends, on all processes."""
+    if not log.run.config.patience:
+        return False
+    ended = log.run.processes.from_first(lambda: bytes([log.is_out_of_patience()])) != b"\0"
+    if ended and log.progress:
+        say(
+            f"valid_nll has not improved in {log.run.config.patience} validations: the run ends at "
+            f"step {log.run.steps:,}, and {state.BEST}/ has the best weights"
+        )
+    return ended
 
 
 class Interrupts:

@@ -16,6 +16,8 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.settings import Settings
 
 MAX_HELD_OUT = 500
+PEAK_TIMES_WIDTH = 0.42
+"""A peak learning rate times d_model. The paper's are 0.36 (base) and 0.50 (big)."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +73,42 @@ def plan_for(n_pairs: int) -> Plan:
     )
 
 
+def planned_training(n_pairs: int, d_model: int, goes_on: bool = False) -> TrainConfig:
+    """How to train a model of this width on so many pairs, by the plan for these.
+
+    The peak rate is `PEAK_TIMES_WIDTH` / d_model. A model that is trained already and `goes_on`
+    takes a quarter of that rate, for a quarter of the steps.
+    """
+    plan = plan_for(n_pairs)
+    share = 4 if goes_on else 1
+    plan = plan.replace(
+        train_steps=plan.train_steps // share,
+        warmup_steps=plan.warmup_steps // share,
+        lr_factor=1.0,
+        augment=False,  # by the rules of an extra
+    )
+    return plan.train_config().replace(peak_rate=PEAK_TIMES_WIDTH / d_model / share)
+
+
 def n_held_out(n_pairs: int) -> int:
     """The number of pairs for validation, and the same for the test: 2 %, from 10 to 500."""
     return min(max(n_pairs // 50, 10), MAX_HELD_OUT)
 
 
-def learn_vocabulary(pairs: list[Pair], n_merges: int) -> Tokenizer:
+def learn_vocabulary(pairs: list[Pair], n_merges: int, as_typed: bool = True) -> Tokenizer:
     """One vocabulary for both sides: special ids, bytes, characters and `n_merges` more.
 
-    It is for what people type (`Tokenizer.train(as_typed=True)`).
+    It is for what people type, unless `as_typed` is False (`Tokenizer.train`).
 
     Where the text is too small for `n_merges`, half as many are tried, and so on. Raises
     ConfigError when fewer than 10 are too many.
     """
     sentences = list(chain.from_iterable(sample(pairs)))
-    n_characters = len(set(chain(printable, chain.from_iterable(sentences))))
+    typed = printable if as_typed else ""
+    n_characters = len(set(chain(typed, chain.from_iterable(sentences))))
     while True:
         try:
-            return Tokenizer.train(sentences, 261 + n_characters + n_merges, as_typed=True)
+            return Tokenizer.train(sentences, 261 + n_characters + n_merges, as_typed=as_typed)
         except ConfigError:
             if n_merges < 10:
                 raise

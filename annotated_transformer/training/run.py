@@ -257,11 +257,24 @@ def rate_of_step(step: int, config: TrainConfig, d_model: int) -> float:
     n = config.warmup_steps
     if config.schedule == "noam":
         counted = step if config.warm_up else max(step, n)
-        return noam_learning_rate(counted, d_model, n, config.lr_factor)
-    # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
-    peak = noam_learning_rate(n, d_model, n, config.lr_factor)
+        return noam_learning_rate(counted, d_model, n, _factor(config, d_model))
     rise = n if config.warm_up else 1
+    peak = peak_rate(config, d_model)
     return stable_learning_rate(step, config.train_steps, peak, rise, config.decay_share)
+
+
+def peak_rate(config: TrainConfig, d_model: int) -> float:
+    """The highest learning rate of either schedule, that of equation 3 at step `warmup_steps`."""
+    n = config.warmup_steps
+    return noam_learning_rate(n, d_model, n, _factor(config, d_model))
+
+
+def _factor(config: TrainConfig, d_model: int) -> float:
+    """The factor of equation 3 that `lr_factor` or `peak_rate` sets."""
+    n = config.warmup_steps
+    if config.peak_rate is None:
+        return config.lr_factor
+    return config.peak_rate / noam_learning_rate(n, d_model, n)
 
 
 def _for_the_largest_of(batches: list[Batch], config: TrainConfig) -> str:

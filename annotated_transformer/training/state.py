@@ -21,7 +21,7 @@ from annotated_transformer.errors import (
     require,
     say,
 )
-from annotated_transformer.files import flush_to_disk
+from annotated_transformer.files import flush_to_disk, write_bytes
 from annotated_transformer.training.processes import Processes
 from annotated_transformer.training.run import TrainingRun, rate_of_step
 from annotated_transformer.training.state_checks import (
@@ -40,9 +40,12 @@ CAN_CHANGE = (
     "validate_every",
     "checkpoint_every",
     "keep_checkpoints",
+    "patience",
     "compile",
 )
 """The settings that may differ when a run is resumed; any other would make it another run."""
+BEST = "best"
+"""The directory, inside a run's, of the weights that were best in validation."""
 STATE_FILE, PREVIOUS_FILE = checkpoint.STATE_FILES
 DAMAGED_FILE = "training.damaged.safetensors"
 
@@ -64,6 +67,15 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
         if run.processes.is_first:
             _write_files(run, out, to_average, tensors)
     run.saved_steps = run.steps
+
+
+def save_best(run: TrainingRun, out: Path) -> None:
+    """Write the weights of this step as a checkpoint of their own, into `out`/best."""
+    best = out / BEST
+    for name in ("config.json", "tokenizer.model"):
+        write_bytes(best / name, (out / name).read_bytes())
+    about = weights.belongs_to(run.model.config, run.vocabulary)
+    weights.save_weights(best / "model.safetensors", run.model, metadata=about)
 
 
 def _write_files(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Tensor]) -> None:

@@ -334,8 +334,8 @@ def test_what_is_no_text_to_translate_is_one_line(capsys, directory, tmp_path, c
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, files, tmp_path):
-    """Killed between the weights and the state: it cannot be resumed, says so,
-    and begins again in the same place."""
+    """Killed between the weights and the state: it cannot be resumed, and begins again in the same
+    place."""
     out = tmp_path / "killed"
     configs = toy_run_config(train_steps=4, checkpoint_every=3)
     tokenizer = toy_tokenizer()
@@ -356,13 +356,12 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
     assert not (out / "training.safetensors").exists()
     arguments = ["train", "--train", *files, "--valid", *files, "--out", out, "--quiet", *TINY]
     arguments += ["--vocab-size", 280, "--set", "train_steps=2"]
-    err = refused(capsys, *arguments, "--resume")
-    assert "no checkpoint was finished there; to begin the run again, leave out --resume" in err
-    status, _, err = run(capsys, *arguments)
+    status, _, err = run(capsys, *arguments, "--resume")
     assert status == 0, err
     kept = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     of_run = {"training.safetensors", "log.jsonl", "checkpoints/step-00000002.safetensors"}
-    assert kept == {*checkpoint.CHECKPOINT_FILES} | of_run
+    best = {f"best/{name}" for name in checkpoint.CHECKPOINT_FILES}
+    assert kept == {*checkpoint.CHECKPOINT_FILES} | best | of_run
 
 
 def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
@@ -465,7 +464,7 @@ def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
     lines = (out / "log.jsonl").read_text().splitlines(keepends=True)
     (out / "log.jsonl").write_text("".join(line for line in lines if "valid_" not in line))
     before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-    assert len(before) == 5
+    assert len(before) == 8
     content = (shards / "00000.ids.npy").read_bytes()
     (shards / "00000.ids.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert "00000.ids.npy is damaged: its SHA-256 is not" in refused(capsys, *train)
