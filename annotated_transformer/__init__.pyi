@@ -1,7 +1,7 @@
 from annotated_transformer.checkpoint.averaging import (
     average_checkpoints as average_checkpoints,
 )
-from annotated_transformer.checkpoint.directory import load_model as load_model
+from annotated_transformer.checkpoint.directory import load_model as load_model, save as save
 from annotated_transformer.config import (
     DecodeConfig as DecodeConfig,
     ModelConfig as ModelConfig,
@@ -43,6 +43,13 @@ from annotated_transformer.model.embedding import (
 )
 from annotated_transformer.model.feed_forward import (
     PositionwiseFeedForward as PositionwiseFeedForward,
+)
+from annotated_transformer.model.stacks import (
+    AddNorm as AddNorm,
+    Decoder as Decoder,
+    DecoderLayer as DecoderLayer,
+    Encoder as Encoder,
+    EncoderLayer as EncoderLayer,
 )
 from annotated_transformer.model.transformer import Transformer as Transformer
 from annotated_transformer.training.loop import train as train

@@ -13,8 +13,8 @@ from annotated_transformer.config import (
     TrainConfig,
     count_parameters,
 )
+from annotated_transformer.training.optimizer import peak_rate
 from annotated_transformer.training.plan import plan_for, planned_training
-from annotated_transformer.training.run import peak_rate
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "book" / "hyperparameters.md").read_text(encoding="utf-8")

@@ -64,6 +64,39 @@ def write_directory(
     return directory
 
 
+def save(model: Transformer, tokenizer: Tokenizer, directory: str | Path) -> Path:
+    """Write a model that was trained in whatever way, and its tokenizer, as a checkpoint directory.
+
+    `Translator.from_checkpoint` and all verbs of the command line read it. Raises ConfigError where
+    the tokenizer has another vocabulary, where the directory holds a model or a run already, and
+    for a model with other tensors than a `Transformer` of its configuration: its class is not in
+    the directory, so nothing could read them.
+
+    >>> model, tokenizer = load_model("book/model")
+    >>> save(model, tokenizer, "runs/mine")
+    PosixPath('runs/mine')
+    """
+    directory = Path(directory)
+    require_vocabulary(tokenizer, model.config)
+    require_room_for_result(directory, CHECKPOINT_FILES)
+    with torch.device("meta"):
+        expected = Transformer(model.config).state_dict()
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    different = sorted(
+        name
+        for name in expected.keys() | tensors
+        if name not in expected
+        or name not in tensors
+        or expected[name].shape != tensors[name].shape
+    )
+    require(
+        not different,
+        f"a Transformer with this configuration has another {', '.join(different[:3])}: save the "
+        "state_dict of a model of your own class, and load it into that class",
+    )
+    return write_directory(directory, model.config, tokenizer, tensors=tensors)
+
+
 def read_config(directory: str | Path) -> dict[str, Any]:
     """config.json as a dictionary; its corpus is a name, or the names of files, without folders.
 

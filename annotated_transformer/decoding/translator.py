@@ -15,7 +15,7 @@ from annotated_transformer.config import DecodeConfig, DecodeSettings
 from annotated_transformer.data.batching import pad_source
 from annotated_transformer.decoding.search import Hypothesis, StepModel, rerank, search_beams
 from annotated_transformer.errors import require, require_strings
-from annotated_transformer.fast.decoder import search_model_for
+from annotated_transformer.fast.decoder import FastDecoder, search_model_for
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
@@ -72,15 +72,16 @@ class Translator:
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode.
 
-        The search calls `search_model`, by default the model itself. With `engine`, that searches
-        instead, and `rerank` ranks what it finds. Raises ConfigError for a max_source below 2.
+        The search calls `search_model`, by default the model itself; a `FastDecoder` only as long
+        as the model has no hooks and the modules that it had. With `engine`, that searches instead,
+        and `rerank` ranks what it finds. Raises ConfigError for a max_source below 2.
         """
         rule = "max_source must be at least 2 (a token and eos)"
         require(max_source >= 2, f"{rule}, got {max_source}")
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
         self.device = torch.device(device)
-        self.search_model: StepModel = search_model or self.model
+        self.search_model = search_model
         self.engine = engine
         self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
         """What the search computes in: "float32", "float16" or "bfloat16"; an engine may differ."""
@@ -228,7 +229,15 @@ class Translator:
             beams = self.engine(sources, search)
             return [rerank(hypotheses, search.alpha)[: search.n_best] for hypotheses in beams]
         source = pad_source(sources, self.model.config.special_ids)
-        return search_beams(self.search_model, source.to(self.device), search)
+        return search_beams(self._search_model(), source.to(self.device), search)
+
+    def _search_model(self) -> StepModel:
+        """What was given to search with; the model, where that has become another one since."""
+        given = self.search_model
+        if isinstance(given, FastDecoder):
+            is_current = given.model is self.model and given.stands_for_model()
+            return given if is_current else self.model
+        return self.model if given is None or isinstance(given, Transformer) else given
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         # One line, whatever `str.splitlines` takes for the end of one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ class FastDecoder:
     The model itself does not change. Fused matrices are copies, as large as a quarter of a base
     model; the other parameters are read in place. `start` copies the weights again after
     `load_state_dict` or an optimizer step. Changes that bypass PyTorch's version counter (`.data`,
-    another dtype, a parameter put in another's place) need a new FastDecoder. Hooks are not called.
+    another dtype) need a new FastDecoder. Hooks are not called; `stands_for_model` is False then.
 
     `keep_float16_copy`: on a CPU, each matrix that float16 represents exactly (all of a float16
     checkpoint) gets a copy in 16 bits, and steps with few rows read the copy. Products and sums
@@ -82,8 +83,23 @@ class FastDecoder:
         self.config = model.config
         self.keep_float16_copy = keep_float16_copy
         self.dtype = dtype or model.embedding.weight.dtype
+        self.modules = list(model.modules())
         self.parameters = list(model.parameters())
         self._copy_weights()
+
+    def stands_for_model(self) -> bool:
+        """Whether the model computes what this does.
+
+        Not with a hook, nor with a module or parameter put in another's place since this was made.
+        """
+        modules = list(self.model.modules())
+        is_same = len(modules) == len(self.modules) and all(map(is_, modules, self.modules))
+        return (
+            is_same
+            and all(map(is_, self.model.parameters(), self.parameters))
+            # PyTorch has no public name for these.
+            and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)  # noqa: SLF001
+        )
 
     # Search runs in inference mode, and a parameter read there for the first time would become
     # an inference tensor, which can no longer be trained.

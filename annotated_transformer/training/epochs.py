@@ -11,6 +11,7 @@ import numpy as np
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.data.batching import (
     MAX_ENCODED_TOKENS,
+    Batch,
     EncodedCorpus,
     JoinedPairs,
     PairsInMemory,
@@ -136,3 +137,14 @@ class TrainingPairs:
 def nothing_to_train_on(config: TrainConfig) -> str:
     """The message for an epoch without a pair to train on."""
     return f"no training pair has 1 to {config.max_length} tokens, eos counted, on each side"
+
+
+def lower_for_the_largest_of(batches: list[Batch], config: TrainConfig) -> str:
+    """What a step had no memory for, and what to lower."""
+    sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
+    rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
+    return (
+        f"on a batch of {rows} sentences of up to {source} source and {target} target tokens: "
+        f"lower max_tokens, now {config.max_tokens:,} (a higher accumulate keeps a step as large), "
+        f"or max_length, now {config.max_length:,}"
+    )

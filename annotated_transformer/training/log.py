@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from annotated_transformer.training import state
 from annotated_transformer.training.outlook import Outlook
 from annotated_transformer.training.run import TrainingRun
 
+Callback = Callable[[int, Transformer, dict[str, float]], Mapping[str, float] | None]
+"""What is called with the step, the model and the figures of each line of the log; the figures
+that it returns, if any, are added to the line."""
 LOG_FILE = "log.jsonl"
 MAX_LOG_BYTES = 2**30  # a run of millions of steps, each with a line
 MAX_SKIPPED = 50
@@ -55,8 +58,14 @@ class TrainingLog:
     """
 
     def __init__(
-        self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool
+        self,
+        run: TrainingRun,
+        out: Path,
+        tensorboard: str | Path | None,
+        progress: bool,
+        callback: Callback | None = None,
     ) -> None:
+        self.callback = callback
         self.writes = run.processes.is_first
         self.run = run
         self.progress = progress and self.writes
@@ -187,6 +196,8 @@ class TrainingLog:
         """Write a line of JSON, where NaN and infinity, which JSON lacks, are null."""
         if not record or not self.writes:
             return
+        if self.callback is not None:
+            record |= self.callback(self.run.steps, self.run.model, dict(record)) or {}
         finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.run.steps, **finite}, allow_nan=False) + "\n")

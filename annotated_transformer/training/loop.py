@@ -22,7 +22,7 @@ from annotated_transformer.files import require_writable
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training import state
 from annotated_transformer.training.epochs import Augment, TrainingPairs
-from annotated_transformer.training.log import TrainingLog
+from annotated_transformer.training.log import Callback, TrainingLog
 from annotated_transformer.training.optimizer import require_hardware
 from annotated_transformer.training.processes import ALONE, Processes
 from annotated_transformer.training.run import TrainingRun
@@ -54,6 +54,7 @@ def train(
     multiple_of: int | None = None,
     processes: Processes = ALONE,
     augmentation: Augment | None = None,
+    callback: Callback | None = None,
 ) -> Transformer:
     """Train a model on text pairs, or on an encoded corpus, and return it, ready to decode.
 
@@ -83,6 +84,9 @@ def train(
 
     With `train_config.augment`, the pairs of each epoch are those that `augmentation` makes
     (`extras.visitors.augmentation.Augmentation`).
+
+    `callback(step, model, figures)` is called with each line of the log, on rank 0, and may return
+    figures of its own, which the line gets as well.
 
     `processes` are those that `training.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
@@ -140,7 +144,10 @@ def train(
         if processes.is_first:
             extra = {"train": train_config.to_dict(), "corpus": corpus}
             checkpoint.write_directory(out, model_config, tokenizer, extra)
-        with TrainingLog(run, out, tensorboard, progress) as log, Interrupts(agree) as signals:
+        with (
+            TrainingLog(run, out, tensorboard, progress, callback) as log,
+            Interrupts(agree) as signals,
+        ):
             batches = run.batches(pairs)
             try:
                 while True:
@@ -161,14 +168,14 @@ def train(
                         if is_due(train_config.log_every):
                             log.write_means()
                         if is_due(train_config.checkpoint_every):
-                            state.save(run, out)
+                            state.save_state(run, out)
                         elif validate is not None and is_due(train_config.validate_every):
                             # Checkpoints to average stay `checkpoint_every` steps apart.
-                            state.save(run, out, to_average=False)
+                            state.save_state(run, out, to_average=False)
             except KeyboardInterrupt:
                 if run.saved_steps < run.steps and not signals.broke_in:
                     with signals.held():
-                        state.save(run, out, to_average=False)
+                        state.save_state(run, out, to_average=False)
                 raise
         return run.model.eval()
 

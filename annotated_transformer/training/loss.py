@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -10,6 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.fast.loss import require_targets
+
+Criterion = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From logits (B, T, V) and the ids of the target (B, T) to the summed loss, which is minimised,
+and a summed nll, which is logged."""
 
 
 def label_smoothed_cross_entropy(

@@ -44,6 +44,34 @@ def stable_learning_rate(
     return peak * min(1.0, step / warmup_steps, max(0.0, fraction))
 
 
+def rate_of_step(step: int, config: TrainConfig, d_model: int) -> float:
+    """The learning rate of a step (equation 3, or `config.schedule`).
+
+    Without a warm-up it is at its peak from the start.
+    """
+    n = config.warmup_steps
+    if config.schedule == "noam":
+        counted = step if config.warm_up else max(step, n)
+        return noam_learning_rate(counted, d_model, n, _factor(config, d_model))
+    rise = n if config.warm_up else 1
+    peak = peak_rate(config, d_model)
+    return stable_learning_rate(step, config.train_steps, peak, rise, config.decay_share)
+
+
+def peak_rate(config: TrainConfig, d_model: int) -> float:
+    """The highest learning rate of either schedule, that of equation 3 at step `warmup_steps`."""
+    n = config.warmup_steps
+    return noam_learning_rate(n, d_model, n, _factor(config, d_model))
+
+
+def _factor(config: TrainConfig, d_model: int) -> float:
+    """The factor of equation 3 that `lr_factor` or `peak_rate` sets."""
+    n = config.warmup_steps
+    if config.peak_rate is None:
+        return config.lr_factor
+    return config.peak_rate / noam_learning_rate(n, d_model, n)
+
+
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimizer that `config` names: Adam, as the paper has it, AdamW or Muon."""
     if config.optimizer == "muon":
@@ -53,6 +81,17 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         changes = {"weight_decay": config.weight_decay, "decoupled_weight_decay": True}
         adam.param_groups[0].update(changes)
     return adam
+
+
+def require_all_weights(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Raise ConfigError for a weight that no step of the optimizer would change."""
+    known = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    for name, weight in model.named_parameters():
+        require(
+            id(weight) in known or not weight.requires_grad,
+            f"the optimizer does not have {name}: put modules in the place of others before "
+            "TrainingRun(model=...) is made, and give an optimizer all weights",
+        )
 
 
 def make_adam(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:

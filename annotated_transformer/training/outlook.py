@@ -14,10 +14,11 @@ import numpy as np
 from annotated_transformer.config import ModelConfig, count_parameters
 from annotated_transformer.data.batching import Ids, PairStore, TokenPair
 from annotated_transformer.errors import say
+from annotated_transformer.training.optimizer import peak_rate
 from annotated_transformer.training.plan import PEAK_TIMES_WIDTH
-from annotated_transformer.training.run import TrainingRun, peak_rate
+from annotated_transformer.training.run import TrainingRun
 
-N_WARM, N_TIMED = 2, 8
+N_WARM, N_MEASURED = 2, 8
 """Steps that are too slow to count, and steps behind the first estimate."""
 REFINED = 0.02
 """The share of the steps after which the estimate is made again."""
@@ -39,7 +40,7 @@ class Outlook:
         self.began = (0.0, 0.0)
         self.entropy = 0.0
         n_left = run.config.train_steps - run.steps
-        self.refined = self.first + max(N_WARM + 2 * N_TIMED, round(REFINED * n_left))
+        self.refined = self.first + max(N_WARM + 2 * N_MEASURED, round(REFINED * n_left))
 
     def plan(self, store: PairStore, valid: Sequence[TokenPair]) -> None:
         """Say what is trained on, what is trained, and whether `valid` looks turned round."""
@@ -71,12 +72,12 @@ class Outlook:
             self.began = time.perf_counter(), time.process_time()
         elif n > N_WARM:
             self.n_tokens += n_tokens
-            if n == N_WARM + N_TIMED:
-                epochs = run.config.train_steps * self.n_tokens / N_TIMED / self.n_target_tokens
+            if n == N_WARM + N_MEASURED:
+                epochs = run.config.train_steps * self.n_tokens / N_MEASURED / self.n_target_tokens
                 say(f"{epochs:,.1f} epochs; {self._cost()}, {self._disk()} in {self.out}")
             elif run.steps == self.refined:
                 say(f"step {run.steps:,}: {self._cost()}")
-        return n >= N_WARM + N_TIMED
+        return n >= N_WARM + N_MEASURED
 
     def mean(self, nll: float) -> None:
         """Say that nothing is learned, where nll is still what frequencies alone would give."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.data.batching import Batch, PairStore, TokenPair, token_batches
-from annotated_transformer.errors import naming_lack_of_memory, require
+from annotated_transformer.errors import ConfigError, naming_lack_of_memory, require
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
     Packings,
@@ -27,14 +27,15 @@ from annotated_transformer.fast.packing import (
     without_cudnn_attention,
 )
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.training.epochs import nothing_to_train_on
+from annotated_transformer.training.epochs import lower_for_the_largest_of, nothing_to_train_on
+from annotated_transformer.training.loss import Criterion
 from annotated_transformer.training.optimizer import (
     TYPES,
     gradient_scaler,
     make_optimizer,
-    noam_learning_rate,
+    rate_of_step,
+    require_all_weights,
     resolved_precision,
-    stable_learning_rate,
 )
 from annotated_transformer.training.processes import (
     ALONE,
@@ -44,20 +45,29 @@ from annotated_transformer.training.processes import (
 )
 
 PackingChoice = Literal["auto", "on", "off"]
+PAPER_TRAINING = TrainConfig()
 
 
 class TrainingLoss(nn.Module):
     """From a batch to its summed loss and nll, in nats.
 
     The model and the loss of section 5.4 are one module. It is what `TrainingRun` calls, so that
-    whatever wraps a module (a compiler, data parallelism) can wrap the step.
+    whatever wraps a module (a compiler, data parallelism) can wrap the step. A `criterion` takes
+    the place of that loss.
     """
 
-    def __init__(self, model: Transformer, eps_ls: float, blockwise: bool = False) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        eps_ls: float,
+        blockwise: bool = False,
+        criterion: Criterion | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.eps_ls = eps_ls
         self.blockwise = blockwise
+        self.criterion = criterion
 
     def forward(self, batch: Batch, packings: Packings | None = None) -> tuple[Tensor, Tensor]:
         """With `packings`, nothing is computed at the padding that they leave out.
@@ -68,8 +78,9 @@ class TrainingLoss(nn.Module):
         pad_id = self.model.config.pad_id
         if packings is None:
             logits = model(batch.source, batch.target_in)
-            target_out = batch.target_out
-            return smoothed_cross_entropy(logits, target_out, self.eps_ls, pad_id)
+            if self.criterion is not None:
+                return self.criterion(logits, batch.target_out)
+            return smoothed_cross_entropy(logits, batch.target_out, self.eps_ls, pad_id)
         x_RD, positions_R = packed_decode(model, batch.source, batch.target_in, packings)
         target_R = batch.target_out.flatten()[positions_R]
         if self.blockwise and model.embedding.bias is None:
@@ -92,6 +103,11 @@ class TrainingRun:
     With `processes` of `training.processes` this is one of several processes of the same run:
     all are given the same batches, and each takes its share.
 
+    `model`, `optimizer` and `loss` take the place of those that the settings describe. The modules
+    of a model may be replaced before the run is made, not later. An `optimizer` keeps its own
+    learning rates, and frozen weights stay as they are. A `loss` is a `Criterion`; the run then
+    computes padding as well.
+
     >>> run = TrainingRun(ModelConfig.tiny(vocab_size=100), TrainConfig(warmup_steps=400))
     >>> batch = make_batch([([5, 6], [7]), ([8], [9])])
     >>> loss, nll, n_tokens = run.step([batch])
@@ -101,17 +117,25 @@ class TrainingRun:
 
     def __init__(
         self,
-        model_config: ModelConfig,
-        config: TrainConfig,
+        model_config: ModelConfig | None = None,
+        config: TrainConfig = PAPER_TRAINING,
         device: torch.device | str = "cpu",
         packing: PackingChoice = "auto",
         processes: Processes = ALONE,
+        *,
+        model: Transformer | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        loss: Criterion | None = None,
     ) -> None:
-        """Weights are drawn from `config.seed`.
+        """Weights are drawn from `config.seed`, unless the model is there already.
 
         A precision of "auto" is resolved here, by rank 0 for all: `self.config` says to what.
-        Raises ConfigError for settings that do not go with several processes.
+        Raises ConfigError for settings that do not go with several processes, unless there is one
+        of `model_config` and `model`, and for an optimizer that lacks a weight.
         """
+        if (model is None) == (model_config is None):
+            raise ConfigError("give the configuration of a model, or model=, and not both")
+        model_config = model_config or cast(Transformer, model).config
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
         is_cpu = torch.device(device).type == "cpu"
         require(packing != "on" or is_cpu, f"packing=on is for a CPU, got {device}: leave it out")
@@ -124,22 +148,27 @@ class TrainingRun:
             config = config.replace(precision=processes.from_first(best.encode).decode())
         self.config = config
         self.dtype = TYPES[config.precision]
-        self.model = _new_model(model_config, self.device)
+        self._model = model or _new_model(model_config, self.device)
+        self._model.to(self.device).train()
         processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
         self.packs = packing == "on" or packing == "auto" and self.on_eager_cpu
+        self.packs = self.packs and loss is None
         # Blocks suit a CPU's cache. A compiled step keeps the logits once, in 16 bits (LOG.md, "The
         # loss of training").
-        loss = TrainingLoss(self.model, config.eps_ls, blockwise=self.on_eager_cpu)
-        self.loss: nn.Module = loss
+        own_loss = TrainingLoss(self.model, config.eps_ls, self.on_eager_cpu, criterion=loss)
+        self.loss: nn.Module = own_loss
         if config.compile:
             # Nearly every batch has a shape of its own, so shapes are dynamic and nothing is
             # recorded as CUDA graphs (LOG.md, "Training as CUDA graphs").
-            self.loss = torch.compile(loss, dynamic=True)  # type: ignore[assignment]
+            self.loss = torch.compile(own_loss, dynamic=True)  # type: ignore[assignment]
         if processes.n > 1:
             self.loss = data_parallel(self.loss)
-        self.optimizer = make_optimizer(self.model, config)
+        self.sets_rate = optimizer is None
+        """Whether the rate is the schedule's; an optimizer that was given has its own."""
+        self.optimizer = optimizer or make_optimizer(self.model, config)
+        require_all_weights(self.optimizer, self.model)
         self.steps = self.epoch = self.n_batches = 0
         self.position = (0, 0)
         """Epoch and number of its batches after the last step; batches only drawn do not count."""
@@ -155,8 +184,19 @@ class TrainingRun:
         """The digest of the run's tokenizer."""
 
     @property
+    def model(self) -> Transformer:
+        """The model that is trained. Another one needs another run: TrainingRun(model=...)."""
+        return self._model
+
+    @model.setter
+    def model(self, other: Transformer) -> None:
+        raise ConfigError("a run keeps its model: make another one, TrainingRun(model=...)")
+
+    @property
     def rate(self) -> float:
         """The learning rate of the last step."""
+        if not self.sets_rate:
+            return float(self.optimizer.param_groups[0]["lr"])
         return rate_of_step(self.steps, self.config, self.model.config.d_model)
 
     def batches(
@@ -202,7 +242,8 @@ class TrainingRun:
         runs out, with the largest batch and what to lower, and for no batch.
         """
         require(bool(batches), "a step needs at least one batch, got none")
-        with naming_lack_of_memory(partial(_for_the_largest_of, batches, self.config)):
+        require_all_weights(self.optimizer, self.model)
+        with naming_lack_of_memory(partial(lower_for_the_largest_of, batches, self.config)):
             n_tokens = sum(batch.n_tokens for batch in batches)
             sums = torch.zeros(2, device=self.device)
             half = self.dtype != torch.float32
@@ -215,7 +256,7 @@ class TrainingRun:
                     sums += torch.stack([loss.detach(), nll.detach()])
             self.processes.total(sums)
             self.steps += 1
-            for group in self.optimizer.param_groups:
+            for group in self.optimizer.param_groups if self.sets_rate else ():
                 group["lr"] = self.rate
             if self.config.clip_norm:
                 self.scaler.unscale_(self.optimizer)
@@ -245,47 +286,8 @@ class TrainingRun:
 
     def adam_steps(self) -> Tensor:
         """The number of steps that Adam has made, on the device; all parameters count the same."""
-        states = self.optimizer.state.values()
-        return next((state["step"] for state in states), torch.zeros((), device=self.device))
-
-
-def rate_of_step(step: int, config: TrainConfig, d_model: int) -> float:
-    """The learning rate of a step (equation 3, or `config.schedule`).
-
-    Without a warm-up it is at its peak from the start.
-    """
-    n = config.warmup_steps
-    if config.schedule == "noam":
-        counted = step if config.warm_up else max(step, n)
-        return noam_learning_rate(counted, d_model, n, _factor(config, d_model))
-    rise = n if config.warm_up else 1
-    peak = peak_rate(config, d_model)
-    return stable_learning_rate(step, config.train_steps, peak, rise, config.decay_share)
-
-
-def peak_rate(config: TrainConfig, d_model: int) -> float:
-    """The highest learning rate of either schedule, that of equation 3 at step `warmup_steps`."""
-    n = config.warmup_steps
-    return noam_learning_rate(n, d_model, n, _factor(config, d_model))
-
-
-def _factor(config: TrainConfig, d_model: int) -> float:
-    """The factor of equation 3 that `lr_factor` or `peak_rate` sets."""
-    n = config.warmup_steps
-    if config.peak_rate is None:
-        return config.lr_factor
-    return config.peak_rate / noam_learning_rate(n, d_model, n)
-
-
-def _for_the_largest_of(batches: list[Batch], config: TrainConfig) -> str:
-    """What a step had no memory for, and what to lower."""
-    sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
-    rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
-    return (
-        f"on a batch of {rows} sentences of up to {source} source and {target} target tokens: "
-        f"lower max_tokens, now {config.max_tokens:,} (a higher accumulate keeps a step as large), "
-        f"or max_length, now {config.max_length:,}"
-    )
+        counts = (state["step"] for state in self.optimizer.state.values() if "step" in state)
+        return next(counts, torch.zeros((), device=self.device))
 
 
 def _new_model(config: ModelConfig, device: torch.device) -> Transformer:

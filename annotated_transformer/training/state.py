@@ -22,8 +22,9 @@ from annotated_transformer.errors import (
     say,
 )
 from annotated_transformer.files import flush_to_disk, write_bytes
+from annotated_transformer.training.optimizer import rate_of_step
 from annotated_transformer.training.processes import Processes
-from annotated_transformer.training.run import TrainingRun, rate_of_step
+from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state_checks import (
     from_json,
     moments,
@@ -50,7 +51,7 @@ STATE_FILE, PREVIOUS_FILE = checkpoint.STATE_FILES
 DAMAGED_FILE = "training.damaged.safetensors"
 
 
-def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
+def save_state(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     """Save the weights to average, the weights to use, and the state to resume from.
 
     Each file is written atomically. The state is written last: a run killed in between goes back

@@ -123,9 +123,10 @@ def test_a_model_with_a_strangers_attention_is_not_packed():
             padding = None if mask is None else ~mask[:, 0, 0]
             return self.inner(x, memory, memory, key_padding_mask=padding)[0]
 
-    run = TrainingRun(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4), TrainConfig())
+    model = Transformer(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4))
     batch = batch_of(LENGTHS["both sides"])
-    assert run.packings_of(batch) is not None
-    run.model.encoder.layers[0].self_attention = Strangers()
+    assert TrainingRun(model=model).packings_of(batch) is not None
+    model.encoder.layers[0].self_attention = Strangers()
+    run = TrainingRun(model=model)
     run.step([batch])
     assert run.packings_of(batch) is None

@@ -300,7 +300,7 @@ def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(
         return torch.zeros(()), torch.zeros(()), 1
 
     monkeypatch.setattr(TrainingRun, "step", update)
-    monkeypatch.setattr(training_state, "save", lambda *_, **__: None)
+    monkeypatch.setattr(training_state, "save_state", lambda *_, **__: None)
     monkeypatch.setattr(training_log, "_require_progress", lambda *_: None)  # Adam makes no step
     run(tmp_path / "run", train_steps=200, concatenate=1.0, max_length=max_length)
     sources = Counter(tuple(x) for x, _ in encode_pairs(toy_tokenizer(), PAIRS, max_length))
@@ -805,7 +805,7 @@ def test_the_state_of_a_gpus_generator_comes_back(tmp_path, monkeypatch):
     r.step(first_batches(r.config, 1))
     checkpoint.write_directory(tmp_path, r.model.config, toy_tokenizer())
     r.device = torch.device("cuda", 1)
-    training_state.save(r, tmp_path)
+    training_state.save_state(r, tmp_path)
     training_state.restore(r, tmp_path)
     ((restored, device),) = seen
     assert torch.equal(restored, state) and device == torch.device("cuda", 1)

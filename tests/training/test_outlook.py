@@ -12,7 +12,7 @@ from annotated_transformer.config import TrainConfig
 from annotated_transformer.data.batching import encode_pairs
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.training.loop import train
-from annotated_transformer.training.run import peak_rate, rate_of_step
+from annotated_transformer.training.optimizer import peak_rate, rate_of_step
 from toys import run, text_pairs, toy_run_config, toy_tokenizer
 
 PAIRS = text_pairs(1, 60)

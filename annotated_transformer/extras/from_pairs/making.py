@@ -28,8 +28,9 @@ from annotated_transformer.files import read_json, write_text
 from annotated_transformer.training.epochs import AugmentedPairs
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
+from annotated_transformer.training.optimizer import rate_of_step
 from annotated_transformer.training.plan import Plan, learn_vocabulary, n_held_out, plan_for
-from annotated_transformer.training.run import TrainingRun, rate_of_step
+from annotated_transformer.training.run import TrainingRun
 
 TYPED = (
     "numbers", "names", "capitals", "small_letters", "no_full_stop", "slips", "marks", "joined",
