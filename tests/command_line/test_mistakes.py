@@ -1,8 +1,8 @@
 """A mistake is one line, which names the cure: of each row, all phrases stand in that line."""
 
 import pytest
+from test_entry_point import refused, run
 
-from command_line.test_entry_point import refused, run
 from toys import small_checkpoint
 
 MISTAKES = [

@@ -22,8 +22,8 @@ from annotated_transformer.decoding import evaluation
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.extras.from_pairs.columns import read_pairs
+from annotated_transformer.extras.from_pairs.judgement import verdict
 from annotated_transformer.extras.from_pairs.report import report_page
-from annotated_transformer.extras.from_pairs.verdict import verdict
 from annotated_transformer.files import read_json, write_text
 from annotated_transformer.training.epochs import AugmentedPairs
 from annotated_transformer.training.log import read_log
