@@ -123,14 +123,10 @@ class Settings:
 
     @classmethod
     def _require_known(cls, settings: Mapping[str, Any]) -> None:
-        own = dict.fromkeys(field.name for field in dataclasses.fields(cls))
+        own = {name: name for name in _hints(cls)}  # type: ignore[arg-type]
         for name in settings.keys() - own:
-            kinds = [*Settings.__subclasses__(), cls]
-            known = {
-                field.name: field.name + f" of {kind.__name__}" * (kind is not cls)
-                for kind in kinds
-                for field in dataclasses.fields(kind)
-            }
+            kinds = Settings.__subclasses__()
+            known = {x: f"{x} of {kind.__name__}" for kind in kinds for x in _hints(kind)} | own
             hint = did_you_mean(shown(name), known)
             raise ConfigError(f"{cls.__name__} has no setting {shown(name)}{hint}")
 
