@@ -46,6 +46,8 @@ class _Parser(argparse.ArgumentParser):
         options = [*self._option_string_actions]
         settings = (ModelConfig, TrainConfig) if "--set" in options else ()
         known = {name: f"--set {name}=VALUE" for kind in settings for name in kind.__annotations__}
+        alone = [action.dest for action in self._actions if not action.option_strings]
+        known |= {name: f"{name.upper()}, without an option" for name in alone}
         known |= {name[2:].replace("-", "_"): name for name in options if name != "-h"}
         for word in reversed(self.words):
             option = word.partition("=")[0]
@@ -60,9 +62,11 @@ class _Parser(argparse.ArgumentParser):
 def _without_verb(words: Sequence[str], verbs: Iterable[str]) -> str:
     """What to say of a command line that begins with no verb."""
     word = shown(words[0]) if words else ""
-    hint = did_you_mean(word, {name: name for name in verbs}) or f": there are {', '.join(verbs)}"
-    if inside := [word for word in words if word in verbs]:
+    known = {name: name for name in verbs} | {"help": "--help", "version": "--version"}
+    hint = did_you_mean(word, known)
+    if not hint and (inside := [word for word in words if word in verbs]):
         hint = f": the verb comes first, {PROGRAM} {inside[0]} {word}"
+    hint = hint or f": there are {', '.join(verbs)}"
     return f"there is no verb {word}{hint}" if word else f"give a verb{hint}"
 
 
@@ -80,6 +84,8 @@ def _left_over(verb: str, chosen: dict[str, Any], rest: list[str]) -> str:
         **dict.fromkeys(("evaluate", "inspect"), measured),
     }
     cure = cures.get(verb, f"what is written needs a name: --out {rest[0]}")
+    if first and Path(rest[0]).is_dir() and not Path(first).is_dir():
+        cure = f"the directory comes first: {verb} {rest[0]}"
     return f"{verb} cannot use {text}: {cure}"
 
 

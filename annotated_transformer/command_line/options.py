@@ -46,8 +46,11 @@ def cure(message: str) -> str:
     near = [path.parent] if path.is_file() else sorted(path.glob("*/"))
     near = [place for place in near if refused and (place / "tokenizer.model").exists()]
     is_hf = bool(refused) and (path / "config.json").exists()
+    encoding = re.search("(?:UTF-16|Latin-1)$", message)
     cures = {
-        "download it, and name the file": bool(re.search("://.*No such file", message)),
+        f"iconv -f {encoding and encoding[0]} -t UTF-8 converts it": bool(encoding),
+        "unpack it, or save the table with tabs (TSV)": message.endswith("a zip archive"),
+        "download it, and name the file": bool(re.search("https?:/.*No such file", message)),
         "name a file in it": message.endswith("Is a directory"),
         f"of a model for transformers, {PROGRAM} import {path} makes one": is_hf,
         "it has shards, for train --shards": bool(refused) and (path / "shards.json").exists(),

@@ -76,6 +76,8 @@ MISTAKES = [
     ("train --corpus copy --out new --set N=2 h=2", "cannot use h=2 | --set NAME=VALUE"),
     ("average runs/de --out new --last 5 x --set y", "there is no option --set"),
     ("prepare copy reverse", "cannot use reverse: it takes one corpus; --list prints all"),
+    ("translate t.en runs/de", "the directory comes first: translate runs/de"),
+    ("help new", "there is no verb help: did you mean --help?"),
     # What a variable that is not set makes, and what would overwrite a file
     ("evaluate runs/de --source '' --reference ''", "source, reference must not be empty"),
     ("train --corpus copy --out ''", "out must not be empty"),
@@ -102,6 +104,9 @@ MISTAKES = [
     ("train --out new --corpus copy --set layers=2", "no setting layers: did you mean N?"),
     ("train --out new --corpus copy --set num_heads=2", "did you mean h?"),
     ("train --out new --corpus copy --set N=2,h=4", "got '2,h=4': each setting has a --set"),
+    ("translate --model runs/de", "did you mean DIRECTORY, without an option? | translate --help"),
+    ("prepare --corpus copy", "did you mean CORPUS, without an option?"),
+    ("export runs/de --format onnx --out new", "no option --format: did you mean --to?"),
     # One thing in place of another
     ("train --train t.tsv --out new", "source and target; one file with a tab in each line is"),
     ("evaluate runs/de --source t.en", "--source and --reference go together: a file, and its"),
@@ -120,6 +125,9 @@ MISTAKES = [
     ("new t.en --out new", "in a file of their own: train --train SOURCE TARGET"),
     ("new t.tmx --out new", "line 1 has no tab | this looks like XML or JSON"),
     ("new empty --out new", "empty is empty"),
+    ("new utf16.tsv --out new", "looks like UTF-16; iconv -f UTF-16 -t UTF-8 converts it"),
+    ("new table.xlsx --out new", "a zip archive; unpack it, or save the table with tabs (TSV)"),
+    ("new t.tsv --out t.en/new", "cannot write t.en/new/plan.json | t.en is not a directory"),
     ("new t.tsv --out runs", "runs holds something else: name another directory"),
     ("new t.tsv --out new --test t.en", "t.en, line 1 has no tab"),
     ("new t.tsv --out new --test t.tsv", "has a sentence of every other pair: give one"),
@@ -145,6 +153,8 @@ def place(tmp_path_factory):
     }
     for name, mark in (("t.tsv", "\t"), ("semicolon.csv", ";"), ("comma.csv", ",")):
         contents[name] = "".join(f"{x}{mark}{y}\n" for x, y in pairs)
+    contents["table.xlsx"] = "PK\x03\x04"
+    (place / "utf16.tsv").write_text(contents["t.tsv"], encoding="utf-16")
     for name, content in contents.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(content, encoding="utf-8")
