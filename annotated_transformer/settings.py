@@ -22,7 +22,7 @@ N n layers num_layers n_layers hidden_layers encoder_layers depth / h heads num_
 d_model hidden hidden_size width dim embed_dim / d_ff ffn_dim dim_feedforward intermediate_size
 p_drop dropout drop / vocab_size vocabulary / learning_rate lr rate peak_lr max_lr
 lr_factor learning_rate lr rate peak_lr max_lr / max_tokens batch batch_size
-train_steps epochs num_epochs steps n_steps max_steps iterations / steps epochs train_steps
+train_steps epochs num_train_epochs steps n_steps max_steps iterations / steps epochs train_steps
 warmup_steps warmup warmup_ratio / eps_ls label_smoothing smoothing / time minutes max_time
 clip_norm clip grad_clip max_grad_norm gradient_clipping / accumulate gradient_accumulation_steps
 max_length max_seq_len max_sequence_length block_size / precision fp16 bf16 amp
@@ -31,6 +31,7 @@ beam_size beams num_beams width / alpha length_penalty lenpen / n_best num_retur
 train src source input data pairs / source src input file test valid / reference ref tgt target
 input i src source file text / out o output output_dir save_dir / corpus dataset data
 device gpu cuda / init checkpoint pretrained finetune / resume continue / quiet silent q
+directory model checkpoint dir model_dir / to format / last n / pairs input train data file
 """
 """Our settings and options, each with what other programs call it."""
 UNITS = {"train_steps": " (in steps)", "max_tokens": " (in tokens)", "lr_factor": " (a factor)"}
@@ -49,7 +50,7 @@ def did_you_mean(name: str, known: Mapping[str, str]) -> str:
         if ours in known:
             meant = dict.fromkeys(others, known[ours] + UNITS.get(ours, "")) | meant
     meant |= known
-    nearest = get_close_matches(name.lower().replace("-", "_"), meant, n=1)
+    nearest = get_close_matches(name.lower().replace("-", "_"), meant, n=1, cutoff=0.7)
     return f": did you mean {meant[nearest[0]]}?" if nearest else ""
 
 
@@ -123,14 +124,10 @@ class Settings:
 
     @classmethod
     def _require_known(cls, settings: Mapping[str, Any]) -> None:
-        own = dict.fromkeys(field.name for field in dataclasses.fields(cls))
+        own = {name: name for name in _hints(cls)}  # type: ignore[arg-type]
         for name in settings.keys() - own:
-            kinds = [*Settings.__subclasses__(), cls]
-            known = {
-                field.name: field.name + f" of {kind.__name__}" * (kind is not cls)
-                for kind in kinds
-                for field in dataclasses.fields(kind)
-            }
+            kinds: list[type] = [*Settings.__subclasses__()]
+            known = {x: f"{x} of {kind.__name__}" for kind in kinds for x in _hints(kind)} | own
             hint = did_you_mean(shown(name), known)
             raise ConfigError(f"{cls.__name__} has no setting {shown(name)}{hint}")
 

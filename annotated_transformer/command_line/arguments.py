@@ -17,6 +17,7 @@ from annotated_transformer.errors import PROGRAM, VERSION, shown
 from annotated_transformer.settings import did_you_mean
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
+Add = Callable[..., object]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,6 +46,8 @@ class _Parser(argparse.ArgumentParser):
         options = [*self._option_string_actions]
         settings = (ModelConfig, TrainConfig) if "--set" in options else ()
         known = {name: f"--set {name}=VALUE" for kind in settings for name in kind.__annotations__}
+        alone = [action.dest for action in self._actions if not action.option_strings]
+        known |= {name: f"{name.upper()}, without an option" for name in alone}
         known |= {name[2:].replace("-", "_"): name for name in options if name != "-h"}
         for word in reversed(self.words):
             option = word.partition("=")[0]
@@ -59,27 +62,30 @@ class _Parser(argparse.ArgumentParser):
 def _without_verb(words: Sequence[str], verbs: Iterable[str]) -> str:
     """What to say of a command line that begins with no verb."""
     word = shown(words[0]) if words else ""
-    hint = did_you_mean(word, {name: name for name in verbs}) or f": there are {', '.join(verbs)}"
-    if inside := [word for word in words if word in verbs]:
+    known = {name: name for name in verbs} | {"help": "--help", "version": "--version"}
+    hint = did_you_mean(word, known)
+    if not hint and (inside := [word for word in words if word in verbs]):
         hint = f": the verb comes first, {PROGRAM} {inside[0]} {word}"
+    hint = hint or f": there are {', '.join(verbs)}"
     return f"there is no verb {word}{hint}" if word else f"give a verb{hint}"
 
 
 def _left_over(verb: str, chosen: dict[str, Any], rest: list[str]) -> str:
     """What to say of words that no option takes."""
     first = chosen.get("pairs") or chosen.get("directory")
-    files = f"files go with options, as in {verb} {first or ''} --source FILE --reference FILE"
     text = shown(" ".join(rest))
-    pipe = f"echo '{text}' | {PROGRAM} translate {first}"
+    pipe = f"pipe it: echo '{text}' | {PROGRAM} translate {first}"
+    measured = f"files go with options, as in {verb} {first} --source FILE --reference FILE"
     cures = {
         "new": f"of two parallel files, train makes a model: train --train {first} {rest[0]}",
         "train": "files go with --train SOURCE TARGET, each setting with --set NAME=VALUE",
-        "translate": f"give --input {text}" if Path(rest[0]).is_file() else f"pipe it: {pipe}",
-        "evaluate": files,
-        "inspect": files,
+        "translate": f"give --input {text}" if Path(rest[0]).is_file() else pipe,
         "prepare": "it takes one corpus; --list prints all",
+        **dict.fromkeys(("evaluate", "inspect"), measured),
     }
     cure = cures.get(verb, f"what is written needs a name: --out {rest[0]}")
+    if first and Path(rest[0]).is_dir() and not Path(first).is_dir():
+        cure = f"the directory comes first: {verb} {rest[0]}"
     return f"{verb} cannot use {text}: {cure}"
 
 
@@ -101,7 +107,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _verb(
     verbs: Any, run: Callable[..., None], summary: str, example: str, directory: str = ""
-) -> argparse.ArgumentParser:
+) -> Add:
+    """A new verb: the method that adds an argument to it."""
     name = run.__name__.removeprefix("run_").replace("_", "-")
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
@@ -113,32 +120,24 @@ def _verb(
     if directory:
         verb.add_argument("directory", help=directory)
     verb.add_argument("--quiet", action="store_true", help="no progress bar")
-    return verb
+    return verb.add_argument
 
 
 def _prepare(verbs: Any) -> None:
     summary = "fetch and verify a corpus and print its card, or encode it into shards"
-    verb = _verb(verbs, commands.run_prepare, summary, "multi30k-en-de")
-    add = verb.add_argument
+    add = _verb(verbs, commands.run_prepare, summary, "multi30k-en-de")
     add("corpus", nargs="?", help="default: tatoeba-en-de")
     add("--list", action="store_true", help="print the names of all corpora")
-    _add_data_directory(verb)
-    _add_encode(verb)
-
-
-def _add_encode(verb: argparse.ArgumentParser) -> None:
-    """The options of `prepare --encode`."""
-    group = verb.add_argument_group("to encode a corpus once, as shards that train --shards reads")
-    add = group.add_argument
+    _add_data_directory(add)
+    what = "to encode a corpus once, as shards that train --shards reads"
+    add = verbs.choices["prepare"].add_argument_group(what).add_argument
     files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
     add("--encode", action="store_true", help="write the token ids of a corpus to --out")
     add("--out", metavar="DIR", help="directory of shards; the same command goes on after a kill")
     add("--train", **files, help="one's own parallel files, plain or .gz, instead of a corpus")
     add("--split", choices=("train", "valid", "test"), help="of the corpus (default train)")
-    what = "a tokenizer.model, or a checkpoint or directory of shards that has one"
-    add("--tokenizer", metavar="PATH", help=what)
-    what = "without --tokenizer: learn one of V tokens (default 8000)"
-    add("--vocab-size", type=int, metavar="V", help=what)
+    add("--tokenizer", metavar="PATH", help="a tokenizer.model, or a directory that has one")
+    add("--vocab-size", type=int, metavar="V", help="or learn one of V tokens (default 8000)")
     add("--model-type", choices=("bpe", "unigram"), help="its kind (default bpe)")
     what = f"learn it from at most N pairs, drawn at random (default {VOCABULARY_SAMPLE:,})"
     add("--sample", type=positive_int, metavar="N", help=what)
@@ -147,8 +146,7 @@ def _add_encode(verb: argparse.ArgumentParser) -> None:
 
 def _train(verbs: Any) -> None:
     example = "--corpus multi30k-en-de --preset small --out runs/de --set train_steps=2000"
-    verb = _verb(verbs, commands.run_train, "train a model", example)
-    add = verb.add_argument
+    add = _verb(verbs, commands.run_train, "train a model", example)
     files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
     add("--out", required=True, metavar="DIR", help="checkpoint directory to write")
     add("--corpus", metavar="NAME", help="a corpus that prepare knows")
@@ -166,15 +164,14 @@ def _train(verbs: Any) -> None:
     what = "start from the weights and vocabulary of a checkpoint (fine-tuning)"
     add("--init", metavar="DIR", help=what)
     add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
-    _add_data_directory(verb)
-    _add_device(verb, "mps")
+    _add_data_directory(add)
+    _add_device(add, "mps")
 
 
 def _average(verbs: Any) -> None:
     summary = "average a run's last checkpoints into a new directory"
     directory = "a run's checkpoint directory"
-    verb = _verb(verbs, commands.run_average, summary, "runs/de --last 5", directory)
-    add = verb.add_argument
+    add = _verb(verbs, commands.run_average, summary, "runs/de --last 5", directory)
     add("others", nargs="*", help="runs that began with the same weights, to count as well")
     add("--last", type=int, default=5, help="how many of each (default 5)")
     add("--out", metavar="DIR", help="default: the run's name with -averaged")
@@ -182,116 +179,99 @@ def _average(verbs: Any) -> None:
 
 def _translate(verbs: Any) -> None:
     summary = "translate standard input, a line for each line"
-    verb = _verb(
-        verbs, commands.run_translate, summary, "runs/de < input.en > output.de", CHECKPOINT
-    )
-    add = verb.add_argument
+    example = "runs/de < input.en > output.de"
+    add = _verb(verbs, commands.run_translate, summary, example, CHECKPOINT)
     add("--input", metavar="FILE", default="-", help="read this file instead, plain or .gz")
     add("--output", metavar="FILE", default="-", help="write this file instead")
-    what = "more than 1: lines of number, score and text, by tabs"
-    add("--n-best", type=int, default=1, help=what)
+    add("--n-best", type=int, default=1, help="more than 1: lines of number, score, text, by tabs")
     what = "cut longer lines after N tokens, with a warning (default 1024)"
     add("--max-source", type=int, default=1024, metavar="N", help=what)
     what = "read lines as people type them: capitals, numbers, and a wider beam for lost words"
     add("--for-visitors", action="store_true", help=what)
     what = "lines to hold at a time (default 512; 1 at a terminal)"
     add("--window", type=positive_int, metavar="N", help=what)
-    _add_device(verb, "mps")
-    _add_decoding(verb)
+    _add_device(add, "mps")
+    _add_decoding(add)
 
 
 def _evaluate(verbs: Any) -> None:
     summary = "translate and score: BLEU, chrF, perplexity"
     example = "runs/de --corpus multi30k-en-de --split test"
-    verb = _verb(verbs, commands.run_evaluate, summary, example, CHECKPOINT)
-    add = verb.add_argument
-    _add_test_pairs(verb)
+    add = _verb(verbs, commands.run_evaluate, summary, example, CHECKPOINT)
+    _add_test_pairs(add)
     add("--output", metavar="FILE", help="also write the translations")
-    _add_device(verb, "mps")
-    _add_decoding(verb)
+    _add_device(add, "mps")
+    _add_decoding(add)
 
 
 def _inspect(verbs: Any) -> None:
     summary = "is attention at work? entropy of each layer, and what is lost without it"
-    verb = _verb(
-        verbs, commands.run_inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT
-    )
-    add = verb.add_argument
-    _add_test_pairs(verb)
+    example = "runs/de --corpus multi30k-en-de"
+    add = _verb(verbs, commands.run_inspect, summary, example, CHECKPOINT)
+    _add_test_pairs(add)
     add("--sentences", type=positive_int, metavar="N", help="the first N pairs alone (default all)")
     add("--beam-size", type=int, help="of the search for BLEU (default 1)")
     add("--alpha", type=float, help="its length penalty (default 0.6)")
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
-    _add_device(verb)  # MPS has no float64, in which it counts
+    _add_device(add)  # MPS has no float64, in which it counts
 
 
 def _export(verbs: Any) -> None:
     summary = "write the weights alone, with a card, to give away, or a model for another program"
     example = "runs/de-averaged --out model --dtype float16"
-    verb = _verb(verbs, commands.run_export, summary, example, CHECKPOINT)
-    add = verb.add_argument
+    add = _verb(verbs, commands.run_export, summary, example, CHECKPOINT)
     add("--out", required=True, metavar="DIR", help="directory to write")
     add("--to", choices=commands.EXPORTS, help="the program that reads it (default: this one)")
-    types = ("float32", "float16")
-    add("--dtype", choices=types, help="float16 halves the file (default float32)")
+    add("--dtype", choices=("float32", "float16"), help="of the weights (default float32)")
     add("--notes", metavar="TEXT", help="a paragraph for the card, such as the scores")
 
 
 def _import(verbs: Any) -> None:
     summary = "write another program's model as a checkpoint"
     directory = "what export --to huggingface wrote, or a Marian or FSMT model of Hugging Face"
-    verb = _verb(verbs, commands.run_import, summary, "opus-mt-en-de --out runs/opus", directory)
-    verb.add_argument("--out", required=True, metavar="DIR", help="directory to write")
+    add = _verb(verbs, commands.run_import, summary, "opus-mt-en-de --out runs/opus", directory)
+    add("--out", required=True, metavar="DIR", help="directory to write")
 
 
 def _export_page(verbs: Any) -> None:
     summary = "write a page that translates, for any web server or none"
-    verb = _verb(verbs, commands.run_export_page, summary, "book/model --out page", CHECKPOINT)
-    add = verb.add_argument
+    add = _verb(verbs, commands.run_export_page, summary, "book/model --out page", CHECKPOINT)
     add("--out", required=True, metavar="DIR", help="directory to write")
     add("--book", metavar="URL", help="link views to the chapters here")
 
 
 def _new(verbs: Any) -> None:
-    summary = "make a translator, a report and a page of a file of sentence pairs"
-    verb = _verb(verbs, commands.run_new, summary, "mine.tsv --out mine")
-    verb.description = f"{verb.description} Run it again to go on where it stopped."
-    add = verb.add_argument
+    summary = "make a translator, a report and a page of a file of pairs; goes on after a stop"
+    add = _verb(verbs, commands.run_new, summary, "mine.tsv --out mine")
     add("pairs", help="UTF-8, plain or .gz: on each line a source, a tab, a target")
     add("--out", required=True, metavar="DIR", help="directory to write")
     add("--book", metavar="URL", help="link to the chapters here")
-    what = "train on every other pair as well, to tell what more pairs would bring"
-    add("--half", action="store_true", help=what)
-    what = "pairs to score on, in a file like the first (default: 2%% of the pairs, 10 to 500)"
-    add("--test", metavar="FILE", help=what)
+    add("--half", action="store_true", help="train on every other pair as well, to compare")
+    add("--test", metavar="FILE", help="pairs to score on (default: 2%% of the pairs, 10 to 500)")
     add("--steps", type=positive_int, metavar="N", help="train N steps, not those of the plan")
-    what = "at most as many steps as fit into so many minutes on this machine"
-    add("--time", type=positive_int, metavar="MINUTES", help=what)
+    add("--time", type=positive_int, metavar="MINUTES", help="at most the steps that fit into it")
 
 
-def _add_test_pairs(verb: argparse.ArgumentParser) -> None:
+def _add_test_pairs(add: Add) -> None:
     """The options of every verb that measures: on what, and for whom it prints."""
-    add = verb.add_argument
     add("--corpus", metavar="NAME", help="default: the corpus it was trained on")
     add("--split", choices=("train", "valid", "test"), help="default test")
     add("--source", metavar="FILE", help="your own file to translate, plain or .gz")
     add("--reference", metavar="FILE", help="its translations")
-    _add_data_directory(verb)
+    _add_data_directory(add)
     add("--json", action="store_true", help="print one JSON object")
 
 
-def _add_data_directory(verb: argparse.ArgumentParser) -> None:
-    what = "search here for corpora before any download"
-    verb.add_argument("--data-dir", metavar="DIR", help=what)
+def _add_data_directory(add: Add) -> None:
+    add("--data-dir", metavar="DIR", help="search here for corpora before any download")
 
 
-def _add_device(verb: argparse.ArgumentParser, *more: str) -> None:
+def _add_device(add: Add, *more: str) -> None:
     what = "default auto: a GPU of NVIDIA or AMD where there is one"
-    verb.add_argument("--device", choices=("auto", "cpu", "cuda", *more), default="auto", help=what)
+    add("--device", choices=("auto", "cpu", "cuda", *more), default="auto", help=what)
 
 
-def _add_decoding(verb: argparse.ArgumentParser) -> None:
-    add = verb.add_argument
+def _add_decoding(add: Add) -> None:
     what = "linear layers in 8 bits, on the CPU: faster there, almost the same translations"
     add("--int8", action="store_true", help=what)
     what = "what the search computes in (default float32 on a CPU, float16 on a GPU)"
@@ -303,5 +283,4 @@ def _add_decoding(verb: argparse.ArgumentParser) -> None:
     add("--alpha", type=float, default=default.alpha, help="length penalty (default 0.6)")
     what = "most tokens beyond the source's length (default 50)"
     add("--max-extra", type=int, default=default.max_extra, help=what)
-    what = "into the language of the sources, with a model that learned both ways"
-    add("--back", action="store_true", help=what)
+    add("--back", action="store_true", help="with a model of both ways: into the first language")

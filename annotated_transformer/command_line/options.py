@@ -41,24 +41,20 @@ def require_no_empty(args: Namespace) -> None:
 
 def cure(message: str) -> str:
     """The end of a message on a path that was refused: what to do about it; "" for most."""
-    directory = re.match(r"(.*?)(?: is not a checkpoint|.config\.json does not describe)", message)
-    if directory is None:
-        is_url = re.search(r"\w://.*No such file", message)
-        if is_url or message.endswith("Is a directory"):
-            return "; download it and name the file" if is_url else "; name a file in it"
-        return ""
-    path = Path(directory[1])
-    if path.is_file():
-        is_part = _is_checkpoint(path.parent)
-        return f"; name its directory, {path.parent}" if is_part else "; a directory comes first"
-    kinds = {
-        "config.json": f"; of a model for transformers, {PROGRAM} import {path} makes one",
-        "shards.json": "; it has shards, for train --shards",
-        "index.html": "; it has a page, which export-page makes of one",
+    refused = re.match(r"(.*?)(?: is not a checkpoint|.config\.json does not describe)", message)
+    path = Path(refused[1]) if refused else Path()
+    near = [path.parent] if path.is_file() else sorted(path.glob("*/"))
+    near = [place for place in near if refused and (place / "tokenizer.model").exists()]
+    is_hf = bool(refused) and (path / "config.json").exists()
+    encoding = re.search("(?:UTF-16|Latin-1)$", message)
+    cures = {
+        f"iconv -f {encoding and encoding[0]} -t UTF-8 converts it": bool(encoding),
+        "unpack it, or save the table with tabs (TSV)": message.endswith("a zip archive"),
+        "download it, and name the file": bool(re.search("https?:/.*No such file", message)),
+        "name a file in it": message.endswith("Is a directory"),
+        f"of a model for transformers, {PROGRAM} import {path} makes one": is_hf,
+        "it has shards, for train --shards": bool(refused) and (path / "shards.json").exists(),
+        f"{', '.join(map(str, near))} is one": bool(near),
+        "a directory comes first": path.is_file(),
     }
-    inside = [f"; {child} is one" for child in sorted(path.glob("*/")) if _is_checkpoint(child)]
-    return next(iter([kinds[name] for name in kinds if (path / name).exists()] + inside), "")
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return (path / "config.json").exists() and (path / "tokenizer.model").exists()
+    return next((f"; {cure}" for cure, holds in cures.items() if holds), "")

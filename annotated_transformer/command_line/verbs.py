@@ -170,21 +170,17 @@ def run_evaluate(args: Namespace) -> None:
     brevity = evaluation.brevity_penalty(hypotheses, references)
     ppl = evaluation.perplexity(translator.model, encoded)
     if args.json:
-        print(
-            json.dumps(
-                {
-                    **{name: score._asdict() for name, score in scores.items()},
-                    "brevity_penalty": brevity,
-                    "perplexity": ppl if math.isfinite(ppl) else None,  # JSON knows no infinity
-                    "perplexity_sentences": len(encoded),
-                    "sentences": len(pairs),
-                    "int8": args.int8,
-                    "dtype": translator.dtype,
-                    "engine": args.engine or "annotated-transformer",
-                    **{name: n for name, n in search.to_dict().items() if name != "n_best"},
-                }
-            )
-        )
+        record = {name: score._asdict() for name, score in scores.items()} | {
+            "brevity_penalty": brevity,
+            "perplexity": ppl if math.isfinite(ppl) else None,  # JSON knows no infinity
+            "perplexity_sentences": len(encoded),
+            "sentences": len(pairs),
+            "int8": args.int8,
+            "dtype": translator.dtype,
+            "engine": args.engine or "annotated-transformer",
+        }
+        search_settings = {name: n for name, n in search.to_dict().items() if name != "n_best"}
+        print(json.dumps(record | search_settings))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")

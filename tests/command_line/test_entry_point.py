@@ -273,16 +273,6 @@ def test_n_best_lists_number_score_and_text(capsys, directory, files, tmp_path):
     assert [row[2] for row in rows] == [best.text for found in expected for best in found]
 
 
-def test_what_is_read_is_not_overwritten_by_the_translations(capsys, directory, files):
-    before = [path.read_bytes() for path in files]
-    translate = ["translate", directory, "--input", files[0], "--output", files[0]]
-    assert "would overwrite" in refused(capsys, *translate)
-    for path in files:
-        err = refused(capsys, *evaluate(directory, files, "--output", path))
-        assert f"--output would overwrite the input {path}" in err
-    assert [path.read_bytes() for path in files] == before
-
-
 @pytest.mark.slow
 def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(
     capsys, directory, files, tmp_path
@@ -538,24 +528,6 @@ def test_both_ways_are_learned_and_the_way_back_is_scored(capsys, tmp_path):
     more = ["--max-extra", 0, "--beam-size", 1, "--quiet", "--json", "--back"]
     status, printed, err = run(capsys, *evaluate(out, (tmp_path / "s", tmp_path / "t"), *more))
     assert status == 0 and json.loads(printed)["perplexity"] > 1, err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["evaluate", "{model}", "--source", "", "--reference", ""], "source, reference"),
-        (["train", "--corpus", "copy", "--out", ""], "out"),
-        (["train", "--corpus", "copy", "--out", "{out}", "--init", ""], "init"),
-        (["translate", ""], "directory"),
-        (["prepare", "--encode", "copy", "--out", "{out}", "--tokenizer", ""], "tokenizer"),
-    ],
-)
-def test_an_empty_argument_is_a_mistake(capsys, directory, tmp_path, arguments, name):
-    """Such as a variable that is not set makes it."""
-    places = {"model": directory, "out": tmp_path / "out"}
-    err = refused(capsys, *(one.format(**places) for one in arguments))
-    assert err.endswith(f"error: {name} must not be empty\n")
-    assert not (tmp_path / "out").exists()
 
 
 def test_output_has_a_line_for_each_line_of_the_source(capsys, directory, tmp_path):

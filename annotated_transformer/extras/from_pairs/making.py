@@ -22,9 +22,9 @@ from annotated_transformer.decoding import evaluation
 from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.extras.from_pairs.columns import read_pairs
+from annotated_transformer.extras.from_pairs.judgement import verdict
 from annotated_transformer.extras.from_pairs.report import report_page
-from annotated_transformer.extras.from_pairs.verdict import verdict
-from annotated_transformer.files import read_json, write_text
+from annotated_transformer.files import read_json, require_writable, write_text
 from annotated_transformer.training.epochs import AugmentedPairs
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
@@ -145,6 +145,7 @@ def _stored_plan(out: Path, digest: str) -> Plan | None:
     if not path.exists():
         is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
         require(is_free, f"{out} holds something else: name another directory")
+        require_writable(path)
         return None
     stored = read_json(path, MAX_JSON_BYTES)
     is_same = stored.get("pairs") == digest

@@ -8,7 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from annotated_transformer.extras.from_pairs.verdict import ENOUGH
+from annotated_transformer.extras.from_pairs.judgement import ENOUGH
 from annotated_transformer.views import html_table
 
 N_SAMPLES = 20

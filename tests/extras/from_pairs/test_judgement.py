@@ -5,7 +5,7 @@ import random
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from annotated_transformer.extras.from_pairs.verdict import interval, verdict
+from annotated_transformer.extras.from_pairs.judgement import interval, verdict
 
 GENERATOR = random.Random(2)
 SENTENCES = [" ".join(GENERATOR.choices("abcdefgh", k=9)) for _ in range(90)]
