@@ -19,6 +19,10 @@ class AddNorm(nn.Module):
 
     That is post-norm, the paper's (sections 3.1 and 5.4). norm="pre" gives
     x + Dropout(Sublayer(LayerNorm(x))), and leaves the sum as it is.
+
+    >>> add_norm = AddNorm(d_model=8, p_drop=0.1, norm="post")
+    >>> add_norm(torch.randn(1, 3, 8), torch.relu).shape
+    torch.Size([1, 3, 8])
     """
 
     def __init__(self, d_model: int, p_drop: float, norm: str, rms_norm: bool = False) -> None:
@@ -68,7 +72,12 @@ def final_norm(config: ModelConfig) -> nn.Module:
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each inside an AddNorm."""
+    """Self-attention and feed-forward, each inside an AddNorm.
+
+    >>> layer = EncoderLayer(ModelConfig.tiny(vocab_size=100))
+    >>> layer(torch.randn(1, 5, 128), mask=None).shape
+    torch.Size([1, 5, 128])
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -91,7 +100,12 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """N encoder layers."""
+    """N encoder layers.
+
+    >>> encoder = Encoder(ModelConfig.tiny(vocab_size=100))
+    >>> len(encoder.layers)
+    3
+    """
 
     layers: Any  # of EncoderLayer, which PyTorch's list has no type for
 
@@ -112,6 +126,10 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the memory, and feed-forward, each inside an AddNorm.
 
     The memory is the encoder's output.
+
+    >>> layer = DecoderLayer(ModelConfig.tiny(vocab_size=100))
+    >>> layer(torch.randn(1, 3, 128), memory=torch.randn(1, 5, 128)).shape
+    torch.Size([1, 3, 128])
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -143,7 +161,12 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """N decoder layers."""
+    """N decoder layers.
+
+    >>> decoder = Decoder(ModelConfig.tiny(vocab_size=100))
+    >>> decoder(torch.randn(1, 3, 128), torch.randn(1, 5, 128), memory_mask=None).shape
+    torch.Size([1, 3, 128])
+    """
 
     layers: Any  # of DecoderLayer, which PyTorch's list has no type for
 

@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from annotated_transformer import ModelConfig, TrainConfig, TrainingRun, Transformer
+from annotated_transformer import ModelConfig, TrainingRun, Transformer
 from annotated_transformer.data.batching import make_batch
 from annotated_transformer.fast.loss import linear_cross_entropy
 from annotated_transformer.fast.packing import Packing, packed_decode

@@ -44,14 +44,14 @@ MIN_STEM = 5
 """Letters of a word before its ending: Müller is not Müll with an ending."""
 MIN_END = 4
 """Letters of the last word of a compound."""
-SIGNS = {
+UNIT_WORDS = {
     "$": "dollar",
     "£": "pound|pfund",
     "€": "euro",
     "%": "per ?cent|prozent",
 }
 """What follows or precedes a number, and the words for it in both languages."""
-PRICE = re.compile(rf"([{''.join(SIGNS)}])\s?[0-9]|[0-9]\s?([{''.join(SIGNS)}])")
+PRICE = re.compile(rf"([{''.join(UNIT_WORDS)}])\s?[0-9]|[0-9]\s?([{''.join(UNIT_WORDS)}])")
 EMOJI = re.compile("[\u2600-\u27bf\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]")
 
 
@@ -159,7 +159,7 @@ def lost_words(
 ) -> tuple[str, ...]:
     """Numbers, addresses and names of the source that are not in the translation, in their order.
 
-    After them stand signs: a unit beside a number (`SIGNS`), and emoji.
+    After them stand signs: a unit beside a number (`UNIT_WORDS`), and emoji.
 
     A number is lost when one of its groups of digits is; one up to 12, which may be written as a
     word, counts as kept where the words of the target language `to` are unknown. A name has three
@@ -204,7 +204,9 @@ def lost_words(
         if not (word.isalpha() and word.islower()) and not is_kept(word, before)
     ]
     units = dict.fromkeys("".join(match) for match in PRICE.findall(source))
-    lost += [unit for unit in units if unit not in target and not re.search(SIGNS[unit], target)]
+    lost += [
+        unit for unit in units if unit not in target and not re.search(UNIT_WORDS[unit], target)
+    ]
     lost += (Counter(EMOJI.findall(source)) - Counter(EMOJI.findall(target))).elements()
     return tuple(lost)
 
