@@ -2,7 +2,6 @@
 and a table beside the paper's."""
 
 import json
-import math
 
 import pytest
 import torch
@@ -17,13 +16,13 @@ from annotated_transformer.model.transformer import Transformer
 from lab.experiments.result_file import RESULTS, read_result, require_same_settings
 from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature, miniature_summary
-from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, DECODINGS, VARIATIONS, run_task
+from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, VARIATIONS, run_task
 from lab.experiments.table_3.miniature_run import KEPT, file_of, keep, take
-from lab.experiments.table_3.miniature_summary import as_text, collect, summarize
+from lab.experiments.table_3.miniature_summary import collect, summarize
 from lab.tables.table_3 import TABLE_3
 
 VOCAB_SIZE = 300
-REAL_LOAD, REAL_TRAIN = corpus.load, miniature.train
+REAL_LOAD = corpus.load
 
 
 def task(name, out, seed=1, steps=5):
@@ -50,10 +49,6 @@ def out(tmp_path_factory):
             for seed in (1, 2):
                 run_task(task(name, path, seed))
     return path
-
-
-def rows_of(records):
-    return {row["id"]: row for row in summarize(records, n_samples=20)}
 
 
 @pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.id)
@@ -260,56 +255,12 @@ def assert_same(found, expected):
         assert found == (pytest.approx(expected) if isinstance(expected, float) else expected)
 
 
-def made_up_record(name, seed, matched, nats, train_loss):
-    """A run whose sentences of ten words have `matched` right words each (in a row),
-    at `nats` a token."""
-    counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
-
-    def scores(nats):
-        nll = [[nats * n, n] for n in (5, 9, 14, 24)]
-        return {"signature": "none", "nll": nll, "bleu_counts": [counts] * 4}
-
-    names = ["", *DECODINGS, *CONTROLS] if name == "base" else [""]
-    found = {name: scores(nats + i) for i, name in enumerate(names)}
-    run = {"id": name, "seed": seed, "steps": 5, "train_loss": train_loss, "scores": found}
-    return {**run, "model": VARIATIONS[name].configs(seed)[0].to_dict()}
-
-
-def made_up_runs():
-    return {
-        name: {seed: made_up_record(name, seed, matched, nats, 2.0 * seed) for seed in (1, 2)}
-        for name, matched, nats in (("base", 8, 1.0), ("A1", 6, 0.5), ("unscaled-A1", 7, 0.25))
-    }
-
-
 def test_the_fall_of_the_last_fifth_is_read_between_the_points_of_a_curve():
     """Until step 1,000 nll falls by 0.1 in 100 steps, then by 0.001."""
     points = [[0, 0.0, 2.0], [1000, 0.0, 1.0], [3000, 0.0, 0.98]]
     falls = [miniature.fall_of_last_fifth(points, n) for n in (1000, 1250, 1100)]
     assert falls == pytest.approx([0.2, 0.0025, 0.12 + 0.001])
     assert miniature.fall_of_last_fifth(points, 3001) is None
-
-
-def test_where_no_sentence_is_beyond_the_length_nothing_is_said_of_it():
-    records = {"base": {1: made_up_record("base", 1, 8, 1.0, 1.0)}}
-    for scores in records["base"][1]["scores"].values():
-        scores["nll"] = scores["nll"][:3]
-        scores["bleu_counts"] = scores["bleu_counts"][:3]
-    (base, *_) = summarize(records, n_samples=20)
-    assert "ppl_within" in base and "ppl_beyond" not in base
-
-
-def test_where_a_way_to_search_changes_nothing_the_interval_is_a_point():
-    """A beam leaves perplexity as it is, whatever averaging does to it."""
-    records = {"base": {seed: made_up_record("base", seed, 8, 1.0, 1.0) for seed in (1, 2, 3)}}
-    for seed, record in records["base"].items():
-        scores = record["scores"]
-        scores["beam-1"]["nll"] = scores[""]["nll"]
-        scores["averaged"]["nll"] = [[nats * (1 + 0.1 * seed), n] for nats, n in scores[""]["nll"]]
-    rows = rows_of(records)
-    beam, averaged = (rows[name]["log_ppl_difference"] for name in ("beam-1", "averaged"))
-    assert beam["low"] == beam["mean"] == beam["high"] == 0
-    assert averaged["low"] < averaged["mean"] < averaged["high"]
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -330,15 +281,3 @@ def test_a_control_takes_its_part_out_of_the_trained_weights_and_puts_it_back(na
         assert torch.allclose(*same, atol=1e-5)
     assert not torch.allclose(whole, damaged, atol=1e-3)
     assert torch.equal(model(tokens, tokens), whole)
-
-
-def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
-    rows = summarize(made_up_runs(), n_samples=20)
-    assert [row["train_loss"] for row in rows[:3]] == [3.0, 3.0, 3.0]
-    lines = {line.split()[0]: line for line in as_text(rows).splitlines()[1:]}
-    # A1 has fewer words right than base.
-    assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]
-    assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
-    difference = rows[1]["log_ppl_difference"]
-    mean, low, high = (100 * (math.exp(difference[key]) - 1) for key in ("mean", "low", "high"))
-    assert mean and f" {mean:+.1f} % ({low:+.1f} to {high:+.1f}) " in lines["A1"]
