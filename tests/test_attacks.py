@@ -1,4 +1,4 @@
-"""Each hostile file of tests/attacks is refused in one line, and harms software that trusts it."""
+"""Each hostile file of tests/attacks is refused in one line, within its memory."""
 
 import re
 import sys
@@ -12,15 +12,6 @@ sys.path[:0] = [str(Path(__file__).parent / name) for name in ("attacks", "data"
 
 import attack  # noqa: E402
 from hostile_files import ATTACKS, train  # noqa: E402
-
-PROGRAMS = {
-    "pickled_weights", "pickled_state", "config_of_code", "archive_that_builds",
-    "model_of_another_that_is_a_program",
-}  # fmt: skip
-HARM = (
-    "runs the stranger", "takes ", "never ends", "ends in a traceback", "dies of", "goes on",
-    "translates", "writes a file",
-)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +33,7 @@ def test_the_good_checkpoint_is_good(tmp_path):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_hostile_file_is_refused_in_one_line_for_what_it_is(name, tmp_path):
-    trusting, ours = attack.outcomes(ATTACKS[name], tmp_path / "stranger")
-    assert trusting.words.startswith(HARM), trusting.words
-    assert ("runs the stranger" in trusting.words) == (name in PROGRAMS), trusting.words
+    ours = attack.outcome(ATTACKS[name], tmp_path / "stranger")
     assert ours.refused and "\n" not in ours.words, ours.words
     assert re.search(ATTACKS[name].says, ours.words), ours.words
     assert ours.peak < attack.MOST_MEMORY

@@ -9,8 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,11 +20,8 @@ from annotated_transformer.data.batching import make_batch
 from annotated_transformer.extras.visitors.typed_lines import TypedTranslation
 from annotated_transformer.model.transformer import Transformer
 from benchmarks import (
-    against,
     compound_split,
-    on_a_gpu,
     peers,
-    recipes,
     timing,
     unsure,
     visitors,
@@ -84,42 +79,6 @@ def test_every_program_is_told_of_and_the_path_is_touched_in_one_place():
 )
 def test_a_number_is_right_in_digits_or_as_a_word(source, translation, is_right):
     assert visitors.has_numbers(source, translation) == is_right
-
-
-def test_a_name_is_what_training_does_not_know():
-    pair = "Priya met Tom in Rome.", "Priya traf Tom in Rom."
-    assert visitors.names_of(pair, {"Tom"}) == ["Priya"]
-
-
-def test_names_are_counted_from_both_languages():
-    pairs = [("Priya met Tom.", "Priya traf Tom."), ("I saw Imre.", "Ich sah Imre.")]
-    kept = {"train": [("Tom", "Tom")], "names": pairs, "numbers": [], "to_substitute": []}
-    kept["numbers"] = kept["to_substitute"] = [("at 7", "um 7")]
-    rows = visitors.copying_rows(lambda lines: lines, kept, lambda lines: [lines[0], "I saw him."])
-    assert [*rows.values()][2:] == ["2 of 2 (100.0%)", "1 of 2 (50.0%)"]
-
-
-def test_a_file_of_cases_is_counted_by_kind(tmp_path, capsys):
-    cases = [
-        {"kind": "a", "source": "Hi.", "must": ["hallo"], "must_not": []},
-        {"kind": "a", "source": "Bye.", "must": ["hallo"], "must_not": []},
-        {"kind": "b", "source": "No.", "must": [], "must_not": ["nein"]},
-        {"kind": "b", "source": "Again.", "must": ["hallo"], "must_not": []},
-    ]
-    path = tmp_path / "cases.jsonl"
-    path.write_text("".join(f"{json.dumps(case)}\n" for case in cases), encoding="utf-8")
-    said = {"Hi.": "Hallo.", "Bye.": "Tschüs.", "No.": "Nein.", "Again.": "hallo " * 5}
-    rows = visitors.case_rows(lambda sources: [said[source] for source in sources], path)
-    assert [*rows.values()] == ["1 of 2 (50.0%)", "0 of 2 (0.0%)", "1 of 4 (25.0%)"]
-    assert capsys.readouterr().err.count("->") == 3
-
-
-def test_a_ratio_above_one_says_that_this_tree_is_faster():
-    here, there = (
-        Mock(names=["work"], seconds=Mock(side_effect=seconds))
-        for seconds in ([9.0, 2.0, 1.0, 4.0], [1.0, 3.0, 2.0, 5.0])
-    )
-    assert against.compare(here, there, rounds=3) == {"work": 1.5}
 
 
 def test_operations_of_a_step_are_those_that_pytorch_counts():
@@ -230,14 +189,6 @@ def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
     assert all(way["ms a sentence, beam 4, median"] <= 250 for way in (simd, plain))
 
 
-def test_words_of_both_languages_count_for_both_and_names_for_neither():
-    said = [("he was in", "er war da"), ("so all", "so alle was"), ("Tom ran", "Tom rannte")] * 2
-    lists = unsure.commonest([*said, ("I am in", "ich bin in")])
-    own, other = (set(words.split()) for words in lists)
-    assert own & other == {"was", "in", "so"} and "tom" not in own
-    assert {"he", "am", "all"} <= own and {"er", "bin", "alle"} <= other
-
-
 def test_thresholds_are_fitted_on_other_lines_than_they_are_judged_on():
     """Of each direction the first, third, ... line fits."""
     fitted = [(p / 100, True) for p in range(100)]
@@ -252,24 +203,6 @@ def test_thresholds_are_fitted_on_other_lines_than_they_are_judged_on():
     assert (whole["right"], whole["wrong"], from_german["wrong"]) == (98, 3, 1)
     assert (whole["of right ones, perhaps"], whole["of wrong ones, perhaps"]) == (0, 1)
     assert (from_english["of wrong ones, unsure"], from_german["of wrong ones, unsure"]) == (0.5, 1)
-
-
-def test_a_line_whose_translation_has_changed_is_judged_again(tmp_path):
-    class Turned:
-        def n_best(self, sources, n_best, back):
-            return [
-                [TypedTranslation(text[::-1] if back else text, 0.0, 0.0, (), 0.5)]
-                for text in sources
-            ]
-
-    path = tmp_path / "typed.jsonl"
-    before = [
-        {"source": "ab", "back": True, "translation": "ba", "right": True},
-        {"source": "cd", "translation": "dc", "right": True},
-    ]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in before))
-    assert unsure.renew(Turned(), path) == 1
-    assert unsure.read_lines(path) == [before[0], before[1] | {"translation": "cd", "right": None}]
 
 
 def test_the_stored_figures_of_unsure_are_as_good_as_we_say():
@@ -291,25 +224,6 @@ def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric()
     assert test["perplexity_per_word"] > published["perplexity"] == 5.316  # as 6.1 says
 
 
-def test_the_stored_run_of_transformer_tiny_reaches_the_published_figure():
-    (record,) = stored("multi30k_tiny")
-    published, scored = record["published"], record["test"]["BLEU"]
-    assert published["BLEU"] == 41.02 and record["languages"] == ["en", "de"]
-    assert scored["reference_tokens"] == published["reference_tokens"]
-    assert "tok:none" in scored["signature"]
-    assert record["by_alpha"]["valid"][0]["alpha"] == record["test"]["as_it_is"]["alpha"] == 0.6
-    assert published["BLEU"] < scored["score"] < published["BLEU"] + scored["half_interval"]
-    seeds = stored("multi30k_tiny_published")  # in one stage, as the published run
-    plain = sorted(seed["test"]["BLEU"]["score"] for seed in seeds)
-    assert len(plain) == 3 and plain[0] < published["BLEU"] < plain[-1] < scored["score"]
-    for run in (record, *seeds):
-        sizes = run["training"]["settings"]["model"]
-        assert sizes.items() >= dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3).items()
-    (cased,) = stored("multi30k_tiny_cased")
-    assert "case:mixed" in cased["test"]["BLEU"]["signature"]
-    assert 30 < cased["test"]["BLEU"]["score"] < scored["score"]
-
-
 def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
     """By hand: of 6 words and of 12 parts all but the last match."""
     (tmp_path / "ours").write_text("die EU-Kommission prüft den Rhein-Main-Plan genau\n")
@@ -322,14 +236,6 @@ def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
         by_hand = 100 * math.prod((right - n) / (right + 1 - n) for n in range(4)) ** 0.25
         assert found[score]["score"] == pytest.approx(by_hand)
     assert "tok:none" in found["compound-split"]["signature"] and found["sentences"] == 1
-
-
-def test_of_what_waits_for_a_gpu_a_part_that_fails_stops_no_other(monkeypatch, tmp_path):
-    broken = {"gpu": ["benchmarks.no_such"], "multi30k": ["benchmarks.recipes"]}
-    monkeypatch.setattr(on_a_gpu, "parts", lambda *_, **__: broken)
-    assert on_a_gpu.main(["--small", "--out", str(tmp_path)]) == 1
-    ended = read_result(tmp_path / "parts.json")["records"]
-    assert [part["status"] == 0 for part in ended] == [False, True]
 
 
 def test_the_stored_results_say_what_the_readme_says():
@@ -355,26 +261,3 @@ def test_the_stored_decoding_says_what_the_readme_says():
                 assert r["ours_is_faster"] > 1
     in_float32, in_int8 = (r["bleu"] for r in of_measure(decoding_cpu, "BLEU"))
     assert abs(in_float32 - in_int8) < 0.5
-
-
-def test_a_rehearsal_or_a_part_is_written_only_where_it_is_told_to(tmp_path):
-    def place(small, is_whole, out=None):
-        return timing.out_path(SimpleNamespace(small=small, out=out), "page", is_whole)
-
-    assert place(False, True) == ROOT / "book" / "results" / "page.json"
-    assert place(True, True) is place(False, False) is None
-    assert place(True, False, tmp_path) == tmp_path
-
-
-def test_the_length_penalty_is_chosen_on_the_validation_split(monkeypatch):
-    bleu = {("valid", "0.6"): 30.0, ("valid", "1.4"): 31.0, ("test", "1.4"): 29.0}
-
-    def command(*words):
-        split, alpha = (words[words.index(name) + 1] for name in ("--split", "--alpha"))
-        return json.dumps({"BLEU": {"score": bleu[split, alpha]}, "alpha": float(alpha)})
-
-    monkeypatch.setattr(recipes, "command", command)
-    found = recipes.chosen_alpha(["evaluate", "model"], (0.6, 1.4))
-    assert found["alpha"] == 1.4
-    assert found["test"] == {"BLEU": {"score": 29.0}, "alpha": 1.4}
-    assert found["valid"] == [{"alpha": 0.6, "BLEU": 30.0}, {"alpha": 1.4, "BLEU": 31.0}]

@@ -152,15 +152,6 @@ def finished(finished_book, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_run_runs_nothing(finished, capsys):
-    before = {name: copy_of(finished, name).stat().st_mtime_ns for name in CHAPTERS}
-    assert run(finished) == 0
-    assert begun(finished) == Counter(CHAPTERS)
-    assert {name: copy_of(finished, name).stat().st_mtime_ns for name in CHAPTERS} == before
-    assert "3 chapters reused, none to run" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
@@ -334,21 +325,6 @@ def is_kept(root, name):
 def wait_until(condition):
     while not condition():
         time.sleep(0.05)
-
-
-def test_the_lock_of_a_killed_process_is_open(tmp_path):
-    lock = tmp_path / "lock"
-    hold = (
-        "import sys, time, pathlib; from tools.make_book import alone\nwith "
-        "alone(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-c", hold, str(lock)]
-    holder = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    holder.kill()
-    holder.wait()
-    with make_book.alone(lock):
-        assert lock.read_text() == str(os.getpid())
 
 
 # Pages

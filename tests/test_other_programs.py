@@ -8,7 +8,6 @@ import pytest
 
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.command_line import entry_point as cli
-from annotated_transformer.command_line.arguments import parser
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "book" / "other_programs.md").read_text(encoding="utf-8")
@@ -28,11 +27,6 @@ def test_its_python_runs(here):
     for code in PYTHON:
         exec(compile(code, "other_programs.md", "exec"), {})
     assert len(PYTHON) == 2 and load_model(here / "runs" / "from-torch")[0].config.final_norm
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_its_commands_are_commands(line):
-    parser().parse_args(shlex.split(line.split(" <")[0]))
 
 
 @pytest.mark.slow

@@ -47,13 +47,6 @@ def test_table_3_parameters_of_big_imply_another_vocabulary():
     assert round(count(ModelConfig.big(vocab_size=41_100)) / 1e6) != 213
 
 
-@pytest.mark.slow
-def test_37_000_tokens_explain_none_of_table_3():
-    for row, changes, millions in TABLE_3_PARAMETERS:
-        config = ModelConfig.base(vocab_size=37_000, **changes)
-        assert round(count(config) / 1e6) != millions, row
-
-
 def test_equation_3_values():
     rises = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4, 4000: 6.9877e-4}
     falls = {10_000: 4.4194e-4, 100_000: 1.3975e-4}

@@ -198,7 +198,6 @@ SHOWN = """['.ax-live', '.ax-table'].map((part) =>
 SECOND_ROW = (
     "[...document.querySelectorAll('tbody tr:nth-child(2) td')].map((cell) => cell.textContent)"
 )
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 in_browser = IN_CHROMIUM[-1]  # not all of them are slow
 
 
@@ -368,22 +367,6 @@ def test_without_a_script_it_is_a_table(tab):
         plain.set_content(html)
         assert plain.evaluate(SHOWN) == [False, True]
         assert nearly(plain.evaluate(SECOND_ROW), row(explorer, 0, 1, 2, 1))
-
-
-@in_browser
-def test_it_fits_a_phone(tab, load):
-    load(length=30)
-    usual = tab.viewport_size
-    tab.set_viewport_size({"width": 360, "height": 800})
-    try:
-        assert tab.evaluate(OVERFLOW) == 0
-        explorer = OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")
-        assert tab.evaluate(explorer) == 0
-        tab.get_by_role("button").click()
-        assert tab.evaluate(SHOWN) == [True, True]
-        assert tab.evaluate(OVERFLOW) == 0
-    finally:
-        tab.set_viewport_size(usual)
 
 
 @in_browser

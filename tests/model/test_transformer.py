@@ -58,39 +58,6 @@ def test_hypotheses_that_share_a_memory_equal_separate_runs(changes):
         assert_close(together[:, w], model(source, targets[:, w]))
 
 
-@pytest.mark.parametrize(
-    "parents",
-    [[[2, 0], [1, 1]], [[2, 1, 0], [0, 0, 2]], [[0, 1, 2], [0, 1, 2]]],
-    ids=["fewer", "as many", "the same"],
-)
-def test_reorder_makes_each_hypothesis_continue_its_parent(parents):
-    model, (source, _) = small_model(), inputs()
-    past, parents = random_tokens(3, B, 3, 4), torch.tensor(parents)
-    state = hypotheses(model.start(source), B, 3)
-    step_through(model, state, past)
-    state.reorder(parents)
-    n_hypotheses = parents.size(1)
-    new = random_tokens(4, B, n_hypotheses)
-    followed = torch.cat([past[torch.arange(B)[:, None], parents], new[..., None]], dim=2)
-    logits = model.step(new, state)
-    for w in range(n_hypotheses):
-        assert_close(logits[:, w], model(source, followed[:, w])[:, -1])
-
-
-def test_keep_drops_the_other_sentences():
-    model = small_model()
-    source = random_tokens(1, 4, S)
-    source[2, 5:] = PAD_ID
-    past, new, kept = random_tokens(3, 4, 2, 3), random_tokens(4, 4, 2, 1), torch.tensor([3, 2])
-    state = hypotheses(model.start(source), 4, 2)
-    step_through(model, state, past)
-    state.keep(kept)
-    logits = model.step(new[kept, :, 0], state)
-    whole = torch.cat([past, new], dim=2)[kept]
-    for w in range(2):
-        assert_close(logits[:, w], model(source[kept], whole[:, w])[:, -1])
-
-
 @pytest.mark.slow
 def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
     """Hypotheses branch and end, sentences leave, and what nobody continues any more

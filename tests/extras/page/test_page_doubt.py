@@ -63,17 +63,6 @@ def test_mean_and_lost_words_are_pythons(page):
     assert [bool(one[0].lost) for one in expected].count(True) >= 2
 
 
-def test_lost_words_and_lines_as_read_are_those_of_the_cases(page):
-    """The cases of Python's own tests; and each source with each translation."""
-    jobs = [
-        {"do": "lost", "pairs": [case[:2]], "to": case[2], "translated": CASES["translated"]}
-        for case in CASES["lost"]
-    ]
-    assert [found for (found,) in run_engine(page, *jobs)] == [case[3] for case in CASES["lost"]]
-    lines = [line for line, _ in CASES["read"]]
-    assert run_engine(page, {"do": "asRead", "texts": lines}) == [[one for _, one in CASES["read"]]]
-
-
 def test_lost_words_are_pythons_on_pairs_that_do_not_belong_together(page):
     pairs = corpus.load("tatoeba-en-de", "valid")[:600]
     crossed = [

@@ -2,10 +2,8 @@
 own, and when something fails, takes long or is not allowed."""
 
 import json
-import os
 import re
 import shutil
-import time
 
 import pytest
 import torch
@@ -490,24 +488,6 @@ def test_a_folder_that_is_chosen_translates_and_one_that_does_not_fit_is_refused
     expect(opened.locator("#about")).to_contain_text("model: a")
     translate(opened, "I have a dog.", "Ich habe einen Hund.")
     assert [url for url in requests if not url.startswith("blob:")] == []
-
-
-@pytest.mark.skipif("LARGE" not in os.environ, reason="takes a minute: LARGE=1")
-def test_74_million_parameters_of_opus_mts_form_translate(opened, tmp_path):
-    folder = tmp_path / "opus-mt-en-de"
-    write_marian(folder, more=58_000, N=6, d_model=512, d_ff=2048, h=8)
-    opened.set_default_timeout(600_000)
-    began = time.monotonic()
-    opened.set_input_files("#folder", folder)
-    opened.wait_for_function("/is here/.test(document.querySelector('#own-said').textContent)")
-    rounded = time.monotonic()
-    expect(opened.locator("#about")).to_contain_text("73.9 million parameters, 6 layers of 8 heads")
-    opened.evaluate("document.querySelector('#left').textContent = ''")
-    opened.fill("#text", "tea bad")
-    opened.wait_for_function("document.querySelector('#left').textContent")
-    seconds = rounded - began, time.monotonic() - rounded
-    n = opened.locator("#tokens tbody tr").count()
-    print(f"{n} tokens: rounded in {seconds[0]:.1f} s, translated in {seconds[1]:.1f} s")
 
 
 DROP = """async (content) => {

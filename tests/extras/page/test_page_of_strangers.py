@@ -178,15 +178,3 @@ def test_no_page_is_written_of_doubts_that_it_cannot_load(tmp_path, capsys, doub
     assert cli.main(["export-page", str(tmp_path / "own"), "--out", str(tmp_path / "page")]) == 2
     assert re.search("must be .*, got", capsys.readouterr().err)
     assert not (tmp_path / "page").exists()
-
-
-@needs_node
-def test_the_way_back_expects_the_other_language(folder):
-    texts = ["Ich habe heute keine Zeit.", "I have no time today, and you?"]
-    (there, back) = run_engine(
-        folder,
-        {"do": "translate", "texts": texts, "settings": {}},
-        {"do": "translate", "texts": texts, "settings": {"back": True}},
-    )
-    assert [found["strange"] for found in there] == ["target", ""]
-    assert [found["strange"] for found in back] == ["", "target"]

@@ -10,8 +10,6 @@ import torch
 from scipy import stats
 
 from lab.experiments.significance import Prior, contrast, estimate, fit_prior, p_value
-from lab.experiments.table_3.miniature import CONTROLS, DECODINGS, VARIATIONS
-from lab.experiments.table_3.miniature_summary import priors, summarize
 
 
 def rows(*values):
@@ -92,41 +90,3 @@ def test_a_difference_of_several_rows_is_paired_by_sentence():
     one, other = (torch.stack([hard + x, torch.ones(50).double()], 1) for x in (0.1, 0.0))
     found = contrast(mean, [(1.0, [one]), (-0.25, [other]), (-0.75, [other])], n_samples=50)
     assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
-
-
-def run(name, seed, nats, better=0.0):
-    counts = [10, 10, 8, 7, 6, 5, 10, 9, 8, 7]
-
-    def scores(nats):
-        nll = [[nats * n, n] for n in (5, 9, 14, 24)]
-        return {"signature": "none", "nll": nll, "bleu_counts": [counts] * 4}
-
-    names = (*DECODINGS, *CONTROLS) if name == "base" else ()
-    found = {one: scores(nats) for one in ("", *names)} | {"averaged": scores(nats - better)}
-    curve = [[500, 3.0, nats + 1], [1000, 2.0, nats]]
-    record = {"id": name, "seed": seed, "steps": 1000, "train_loss": 1.0, "scores": found}
-    return record | {"curve": curve, "model": VARIATIONS[name].configs(seed)[0].to_dict()}
-
-
-def test_averages_have_the_noise_of_averages_and_curves_are_paired_by_seed():
-    """Each row's seeds lie `apart` from base's, those of the averages five times as far."""
-    ids = ("A1", "A3", "B1", "C1", "C4", "C6")
-    records = {"base": {seed: run("base", seed, 1.0 + seed) for seed in (1, 2, 3)}}
-    for i, name in enumerate(ids):
-        apart = 0.01 * (1 + i % 2)
-        records[name] = {
-            seed: run(name, seed, 1.1 + seed + apart * seed, -4 * apart * seed) for seed in (1, 2)
-        }
-    found = priors(records)
-    ratio = found["averaged"]["ppl"].variance / found["trained"]["ppl"].variance
-    assert ratio == pytest.approx(25)
-    base, first, *_ = summarize(records, n_samples=2)
-    assert "difference_curve" not in base
-    assert first["difference_curve"] == [[500, 0.115], [1000, 0.115]]
-    for part, group in ((first, "trained"), (first["averaged"], "averaged")):
-        difference = part["log_ppl_difference"]
-        variance, degrees = found[group]["ppl"].moderated(
-            statistics.variance(difference["seeds"]), 1
-        )
-        assert difference["seed_error"] == pytest.approx(math.sqrt(variance / 2))
-        assert difference["degrees"] == pytest.approx(degrees)
