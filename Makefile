@@ -26,9 +26,11 @@ html: $(INSTALLED) $(MATHJAX)  ## build _build/html/index.html from the outputs 
 
 refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attention.py, and store its outputs in git's copy
 	$(BIN)/python -m tools.notebooks refresh $(CHAPTER)
+	$(BIN)/python -m tools.plain
 
 words: $(INSTALLED)  ## where only words and tags of chapters have changed: store them, keep the outputs
 	$(BIN)/python -m tools.notebooks words $(CHAPTER)
+	$(BIN)/python -m tools.plain
 
 colab: $(INSTALLED)  ## run every chapter, or CHAPTER=book/x.py, under Colab's versions (Linux, root; some 5 GB)
 	$(BIN)/python -m tools.colab_rehearsal $(CHAPTER)

@@ -436,7 +436,7 @@ for step in range(41):
     loss.backward()
     adam.step()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert loss < 0.5
 
 # %% [markdown]
@@ -553,48 +553,55 @@ SVG(filename="figures/paths.svg")
 
 # %% [markdown]
 # ## Three questions to test yourself
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Three matrices
 # :label: exercise-oh-qkv
 #
 # In box 10, which of $Q$, $K$ and $V$ are made from the English words, and which from the German ones? What is the shape of
 # $Q K^T$ for 5 German and 7 English tokens?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} exercise-oh-qkv
 # :class: dropdown
 #
 # $K$ and $V$ come from the memory, which is English; $Q$ comes from the German words written so far. Each of the 5 queries meets
 # 7 keys, so $Q K^T$ has 5 rows and 7 columns in every head.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Without the triangle
 # :label: exercise-oh-mask
 #
 # You forget the causal mask. What happens to the loss in training, and what happens when the model writes?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} exercise-oh-mask
 # :class: dropdown
 #
 # The loss falls close to zero, because each position can read its answer one place to the right. When the model writes, that
 # place is empty, and the output is worthless.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Which box?
 # :label: exercise-oh-boxes
 #
 # Name the box that moves information between words, the box that tells *She bought it* from *it bought She*, and the box
 # with the most parameters in an encoder layer.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} exercise-oh-boxes
 # :class: dropdown
 #
 # Attention (4, and likewise 9 and 10) moves information; positional encoding (3) gives the order; the feed-forward network (6) has two
 # thirds of the layer's parameters.
 # ```
-#
+
+# %% [markdown]
 # ```{dropdown} Where this is
 # The program is `book/lab/listing.py`; a test holds its scores and gradients to those of `annotated_transformer.model`.
 # ```

@@ -5,7 +5,7 @@
 # [chapter 0](0_one_hour.ipynb) on 42 pairs of sentences, in a loop that you can retype, and watch what it learns, what it
 # does not, and how a careless line deceives us.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 from pathlib import Path
 
@@ -131,7 +131,7 @@ ax.set(xlabel="step", ylabel="nats per token", ylim=(0, None))
 ax.legend(frameon=False)
 plt.show()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert floor < log[-1][0] < floor + 0.2
 model.eval()
 scores = model(batch.source, batch.target_in)
@@ -167,7 +167,7 @@ print({name: round(score.score) for name, score in found.items()})
 for (source, _), translation in zip(unseen, translate(model, held_out.source)):
     print(f"{source:36} {translation}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert found["unseen"].score < 75 < 95 < found["learned"].score
 assert found["learned"].signature.startswith("nrefs:1")
 
@@ -220,19 +220,22 @@ assert its_log[-1][1] < 0.5 * log[49][1] and n_right <= 2
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The floor
 # :label: exercise-floor
 #
 # Derive the floor of the loss, 1.01 nats, and the nll that goes with it. What are they for the paper's vocabulary of
 # 37,000 tokens? Can a model have a smaller nll, or a smaller loss?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # Cross-entropy $-\sum_v q_v \ln p_v$ is smallest at $p = q$, where it is the entropy of $q$. Write down $q$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} exercise-floor
 # :class: dropdown
 # $q$ is $0.9 + 0.1/V$ at the right token and $0.1/V$ at the other $V - 1$. With $V = 1000$ its entropy is $1.0148$ nats
@@ -240,21 +243,23 @@ assert its_log[-1][1] < 0.5 * log[49][1] and n_right <= 2
 # A smaller nll is possible, at the price of a larger loss: a model that gives the right token 0.99 is *punished*. That
 # is why the paper says that label smoothing hurts perplexity.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Leave out the mask
 # :label: exercise-mask
 #
 # Give the listing a `pad` that no token has, `model(batch.source, batch.target_in, pad=-1)`. For which sentences do the
 # scores change? Would the loss of a *training* run tell you about this mistake?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} exercise-mask
 # :class: dropdown
 # For all but the longest, because their words now look at padding. Training would still succeed, since the model learns
 # to live with it; but a translation would depend on what it is batched with.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 for V, entropy, nats in ((1000, 1.0148, 0.1052), (37_000, 1.3769, 0.1054)):
     right, wrong = 0.9 + 0.1 / V, 0.1 / V
     assert round(-right * math.log(right) - (V - 1) * wrong * math.log(wrong), 4) == entropy

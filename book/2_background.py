@@ -7,7 +7,7 @@
 # missing in June 2017, and what the paper claims to do first. We also train, in seconds, a model with the weakness that
 # brought attention into translation.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import matplotlib.pyplot as plt
@@ -209,7 +209,7 @@ class EncoderDecoder(nn.Module):
         return self.output(states), alpha
 print(EncoderDecoder(n_symbols=12, width=32, attends=True))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 torch.manual_seed(0)
 s, h = torch.randn(3, 4), torch.randn(5, 4)
 by_hand = torch.zeros(3, 4)
@@ -261,7 +261,7 @@ for n in (4, 8, 16):
     without, with_it = accuracy[n, False].mean(), accuracy[n, True].mean()
     print(f"{n:6}  {without:10.2f}  {with_it:14.2f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert accuracy[4, False].mean() > 0.8
 assert 0.35 < accuracy[16, False].mean() < 0.65 and 0.8 < accuracy[16, True].mean() < 0.95
 assert accuracy[16, True].mean() > accuracy[16, False].mean() + 0.15
@@ -311,20 +311,23 @@ plt.show()
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Fifty words
 # :label: bg-ex-distance
 #
 # Two words stand at the ends of a 50-word sentence. How many layers of width 3 relate them if the kernels look back, without
 # gaps and with gaps that triple from layer to layer? Which width would let *two* layers without gaps do it?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # A kernel of width $k$ reaches $k - 1$ places back. With gaps, $m$ layers span $k^m$ places.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} bg-ex-distance
 # :class: dropdown
 #
@@ -332,7 +335,7 @@ plt.show()
 # $2 (k - 1) \ge 49$ gives $k = 26$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def layers_until_met(n, k=3, dilated=False):
     """Layers until the last of n positions has heard of the first."""
     heard, n_layers, gap = [True] + [False] * (n - 1), 0, 1
@@ -346,14 +349,15 @@ assert layers_until_met(50, k=26) == 2 < layers_until_met(50, k=25)
 assert (layers_until_met(9, k=2), layers_until_met(9)) == (8, 4)  # the drawing
 assert sum(2 * 2**layer for layer in range(2)) < 8 <= sum(2 * 2**layer for layer in range(3))  # ByteNet's gaps double
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Is the vector too small?
 # :label: bg-ex-bits
 #
 # How many bits does it take to write down a row of 16 symbols, each one of ten? How many bits does a state of 32
 # float32 numbers have? What does that say about the bottleneck?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} bg-ex-bits
 # :class: dropdown
 #
@@ -361,17 +365,18 @@ assert sum(2 * 2**layer for layer in range(2)) < 8 <= sum(2 * 2**layer for layer
 # write so much into it and to read it out again: the bottleneck is one of training more than of storage.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 assert round(16 * math.log2(10), 1) == 53.2 and 32 * 32 == 1024
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} First in what?
 # :label: bg-ex-claim
 #
 # Each of these came before the Transformer. Which words of the paper's claim does each fail: GNMT, ByteNet, ConvS2S,
 # the entailment model of Parikh et al., end-to-end memory networks?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} bg-ex-claim
 # :class: dropdown
 #

@@ -16,7 +16,7 @@
 #
 # You need [attention](3_2_attention.ipynb), and can take the other pieces as boxes for now.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import matplotlib.pyplot as plt
@@ -32,7 +32,7 @@ from lab.display import PALETTE, show, use_style
 from lab.exercises import check
 from lab.same import equal, listing_of, with_weights
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
@@ -88,7 +88,7 @@ for name, x in (("source", source), ("memory", memory), ("target", target_in),
                 ("decoded", decoded), ("logits", logits)):
     print(f"{name:8} {tuple(x.shape)}")
 
-# %% tags=["row-S14", "row-S5", "row-F1", "row-F13", "hide-cell"]
+# %% tags=["row-S14", "row-S5", "row-F1", "row-F13", "remove-cell"]
 assert memory.shape == (2, 7, 12) and decoded.shape == (2, 5, 12) and logits.shape == (2, 5, 23)
 assert_close(logits, model(source, target_in))
 
@@ -404,7 +404,7 @@ for name, layers in (("encoder", base.encoder.layers),
 n_tensors = len({id(weight) for weight in base.parameters()})
 assert n_tensors == 1 + 6 * (4 + 4 + 2 * 2) + 6 * (2 * 4 + 4 + 3 * 2)
 
-# %% tags=["row-S3", "hide-cell"]
+# %% tags=["row-S3", "remove-cell"]
 torch.manual_seed(0)
 theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, 20, batch_first=True), 3,
                                enable_nested_tensor=False)
@@ -566,7 +566,7 @@ for name, logits in ways.items():
     log_p = logits.log_softmax(-1).gather(2, target_out[..., None])[0, :, 0]
     print(f"{name:11}", log_p.numpy().round(3), f"sum {log_p.sum():.3f}")
 
-# %% tags=["row-E17", "hide-cell"]
+# %% tags=["row-E17", "remove-cell"]
 assert_close(ways["one by one"], ways["at once"])
 error = (ways["position 0"] - ways["at once"]).abs().amax(dim=(0, 2))
 assert error[0] < 1e-9 and (error[1:] > 0.01).all()
@@ -653,6 +653,12 @@ for name, beta in (("Glorot", 1.0), ("scaled", 48**-0.25)):
     W_V = program.encoder[0].self_attention.W_V.weight
     print(f"{name}: standard deviation of W_V {W_V.std():.3f}")
 
+# %% [markdown]
+# {cite:t}`xiong2020layer` show what post-norm does with Glorot's values: parameters near the output get large gradients at
+# the start, so that large first steps do damage. A **warm-up** (section 5.3) protects from that, and pre-norm can do
+# without. On a copy task we measure the gradients of six decoder layers before the first update, and the loss of 200 steps
+# at a high peak rate of 0.004, for the same small model and three seeds each. We also leave the norm out.
+
 # %% tags=["row-S19", "hide-cell"]
 for initialization in ("scaled", "glorot"):
     torch.manual_seed(0)
@@ -666,12 +672,6 @@ for initialization in ("scaled", "glorot"):
             assert_close(weight.var().item(), a**2 / 3, rtol=0.05, atol=0)
         elif weight.dim() == 1:
             assert (weight == (1.0 if name.endswith("norm.weight") else 0.0)).all()
-
-# %% [markdown]
-# {cite:t}`xiong2020layer` show what post-norm does with Glorot's values: parameters near the output get large gradients at
-# the start, so that large first steps do damage. A **warm-up** (section 5.3) protects from that, and pre-norm can do
-# without. On a copy task we measure the gradients of six decoder layers before the first update, and the loss of 200 steps
-# at a high peak rate of 0.004, for the same small model and three seeds each. We also leave the norm out.
 
 # %% tags=["hide-cell"]
 def copy_batch(n, length, generator):
@@ -775,11 +775,6 @@ from lab.experiments.comparisons import at_each_length
 results = load_results("results")
 print(*at_each_length(results, "pre-norm"), sep="\n")
 
-# %% tags=["hide-cell"]
-early, late = (row["log_ppl_difference"] for file in ("table_3", "table_3_to_the_end")
-               for row in results[file]["summary"] if row["id"] == "pre-norm")
-assert early["high"] < 0 and early["mean"] < 3 * late["mean"] and late["mean"] < 0
-
 # %% [markdown]
 # After two epochs pre-norm is far ahead: it learns sooner. After ten epochs most of its lead is gone. The 5% that is left
 # still counts, and in the last fifth of the run it shrank by a quarter. The paper's own models are post-norm and trained
@@ -791,6 +786,11 @@ assert early["high"] < 0 and early["mean"] < 3 * late["mean"] and late["mean"] <
 # What do several layers buy? The book's trained model can tell, in two ways. We stop in the decoder after each layer and
 # multiply by $E^\top$, as if it were the last. And we hand the full decoder the vectors of an earlier encoder layer in
 # place of the memory.
+
+# %% tags=["hide-cell"]
+early, late = (row["log_ppl_difference"] for file in ("table_3", "table_3_to_the_end")
+               for row in results[file]["summary"] if row["id"] == "pre-norm")
+assert early["high"] < 0 and early["mean"] < 3 * late["mean"] and late["mean"] < 0
 
 # %% tags=["hide-cell"]
 from annotated_transformer import corpus, load_model, record_attention
@@ -828,7 +828,7 @@ with torch.no_grad():
         right = share(x, batch.target_out)
         print(f"memory from encoder layer {number}: {right:.0%} right")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 first = program.decoder[0](program.embed(batch.target_in), memories[-1], source_mask, target_mask)
 assert share(first, batch.target_in) > 0.5 > 0.1 > read and right > 0.4 > share(first, batch.target_out)
 
@@ -965,27 +965,29 @@ for changes in ({"d_k": 5, "d_v": 2}, {"bias": True}):
 #
 # Each has a hint and a folded solution, and a folded cell below it computes the answer.
 
-# %% [markdown]
-# ```{exercise} Layer norm
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Layer norm (check 3.1)
 # :label: ex-st-layer-norm
 #
 # Write `layer_norm(x, gain, bias, eps=1e-5)` over the last axis, equation {eq}`st-layer-norm`. Check it with
 # `check("3.1", your_function)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `keepdim=True` keeps the axis, so that the mean can be subtracted from each row.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-st-layer-norm
 # :class: dropdown
 #
 # Below. The mean of the squares of the centred entries is the variance with division by $d$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_layer_norm(x, gain, bias, eps=1e-5):
     centred = x - x.mean(dim=-1, keepdim=True)
     variance = centred.square().mean(dim=-1, keepdim=True)
@@ -993,51 +995,55 @@ def my_layer_norm(x, gain, bias, eps=1e-5):
 
 check("3.1", my_layer_norm)
 
-# %% [markdown]
-# ```{exercise} Add & norm
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Add & norm (check 3.1-add-norm)
 # :label: ex-st-add-norm
 #
 # Write `add_norm(x, sublayer, norm)`, the paper's frame without dropout, where `sublayer` and `norm` are functions.
 # Check it with `check("3.1-add-norm", your_function)`. Then give the checker pre-norm, and read what it says.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Equation {eq}`st-post-norm`, read from the inside out.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-st-add-norm
 # :class: dropdown
 #
 # The folded cell has both in one line each.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 check("3.1-add-norm", lambda x, sublayer, norm: norm(x + sublayer(x)))
 check("3.1-add-norm", lambda x, sublayer, norm: x + sublayer(norm(x)))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Which is it?
 # :label: ex-st-which
 #
 # Without reading its documentation, find out with `looks_post_norm` what the default of `norm_first` is, an option of
 # `nn.TransformerEncoderLayer`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # It needs `batch_first=True` and `.eval()`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-st-which
 # :class: dropdown
 #
 # It is post-norm, as in the paper.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 x = 3 * torch.randn(2, 7, 12)
 for norm_first in (None, False, True):
@@ -1045,20 +1051,22 @@ for norm_first in (None, False, True):
     theirs = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, **option).eval()
     assert looks_post_norm(theirs(x)) == (norm_first is not True)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Twice as wide, twice as deep
 # :label: ex-st-double
 #
 # Which adds more parameters to the base model: doubling $N$, doubling $d_{\mathrm{ff}}$, or doubling
 # $d_{\mathrm{model}}$ (with $h = 8$)? Estimate first.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Which of them enters equation {eq}`st-parameters` squared?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-st-double
 # :class: dropdown
 #
@@ -1066,7 +1074,7 @@ for norm_first in (None, False, True):
 # with twice $d_{\mathrm{ff}}$, 163.8 with twice $d_{\mathrm{model}}$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 config = ModelConfig.base(37_000)
 for changes, millions in (({"N": 12}, 107.1), ({"d_ff": 4096}, 88.2), ({"d_model": 1024}, 163.8)):
     assert round(count_parameters(config.replace(**changes)) / 1e6, 1) == millions

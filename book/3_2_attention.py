@@ -19,7 +19,7 @@
 # You need matrix products and some Python. [Notation](notation.md) lists the letters for shapes (B sentences, L
 # positions, ...).
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import matplotlib.pyplot as plt
@@ -127,7 +127,7 @@ alpha, output = attend(dot, query, keys, values)
 output.backward()
 print("gradient of the output with respect to the query:", query.grad)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert (alpha > 0).all() and math.isclose(alpha.sum().item(), 1, rel_tol=1e-6)
 assert values.min() <= output <= values.max()
 assert query.grad[0] > 0 > query.grad[1]
@@ -245,7 +245,7 @@ print("scores", scores, "weights", alpha, "output", output, sep="\n")
 # The larger a score, the larger its weight in the row: the second token looks most, and equally, at the first and at
 # itself, the third at the first.
 
-# %% tags=["hide-cell", "row-F6", "row-W1"]
+# %% tags=["remove-cell", "row-F6", "row-W1"]
 t = math.exp(1 / math.sqrt(2))
 assert Q.tolist() == [[1, 0], [0, 1], [1, 1]] and K.tolist() == [[1, 1], [0, 1], [1, 0]]
 assert V.tolist() == [[0, 2], [1, 1], [2, 0]]
@@ -394,7 +394,7 @@ for shared in ("none", "Q = K", "K = V"):
         shares = " ".join(f"{share:.2f}" for share in right[shared, d_k])
         print(f"shared: {shared:5}  d_k {d_k}  right {shares}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert min(right["none", 2] + right["none", 8]) > 0.95 and max(right["Q = K", 2] + right["Q = K", 8]) < 0.75
 assert max(right["K = V", 2]) < 0.6 and min(right["K = V", 8]) > 0.95
 
@@ -426,7 +426,7 @@ assert max(right["K = V", 2]) < 0.6 and min(right["K = V", 8]) > 0.95
 # beat the *unscaled* dot product {cite}`britz2017massive`. {ref}`ex-write-additive` asks for its code.
 # ```
 
-# %% tags=["hide-cell", "row-E2"]
+# %% tags=["remove-cell", "row-E2"]
 key, query = torch.randn(2, 64)
 assert_close(dot(key, query), scaled_dot(key, query) * math.sqrt(64))
 assert (512 * 512, 512 * 512 * 64) == (262_144, 16_777_216)
@@ -487,7 +487,7 @@ x = F.layer_norm(torch.randn(1000, 512), [512])
 print(f"variance of queries {at_start.W_Q(x).var():.2f}, "
       f"of keys {at_start.W_K(x).var():.2f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 for project in (at_start.W_Q, at_start.W_K):
     assert abs(project.weight.var() * 512 - 1) < 0.05 and abs(project(x).var() - 1) < 0.05
 
@@ -521,7 +521,7 @@ for scaled in (False, True):
     weight, norm = saturation(512, scaled)
     print(f"scaled {scaled}: largest weight {weight:.3f} derivative {norm:.4f}")
 
-# %% tags=["hide-cell", "row-E5"]
+# %% tags=["remove-cell", "row-E5"]
 assert saturation(512, scaled=False)[1] < 0.01 < 0.2 < saturation(512, scaled=True)[1]
 s = torch.tensor([2, -1, 0.5, 0], dtype=torch.float64)
 by_autograd = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), s)
@@ -618,7 +618,7 @@ for name, kind in kinds.items():
     ends[name] = [loss_after(300, *kind, seed) for seed in range(3)]
     print(f"{name:22} nats at the end", *(f"{loss:.2f}" for loss in ends[name]))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert max(ends["unscaled, small start"]) < min(ends["unscaled"]) and max(ends["scaled"]) < min(ends["unscaled"])
 
 # %% [markdown]
@@ -900,7 +900,7 @@ for german_word, english_word in {"hat": "bought", "Auto": "car", "gekauft": "bo
     assert columns[cross[rows.index(german_word)].argmax()] == english_word
 plt.show()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 for name, w in recorded.items():
     assert_close(w.sum(dim=-1), torch.ones(w.shape[:-1]))
     if name.startswith("decoder") and name.endswith("self_attention"):
@@ -1009,7 +1009,8 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 # ## Exercises
 #
 # Solutions are folded; a folded cell computes each answer.
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} One query, and a trap
 # :label: ex-w2
 #
@@ -1021,7 +1022,8 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 #
 # Compute the output. Why may we write $K$ for $K^\top$ here? Is it because $K$ is square?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-w2
 # :class: dropdown
 #
@@ -1029,21 +1031,23 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 # $\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$ is square too, and there a forgotten transpose gives wrong numbers of the
 # right shape.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Four keys, and values that are plain numbers
 # :label: ex-w3
 #
 # $Q = (1, 1, 1, 1)$, $K$ the identity matrix of size 4, and the values 2, 4, 6, 8. What is the output? Which of $d_k$
 # and $d_v$ plays no part in it?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-w3
 # :class: dropdown
 #
 # Equal scores make equal weights of $1/4$ whatever the scale, so $d_k$ plays no part, and the output is the mean, **5**.
 # ```
 
-# %% tags=["hide-cell", "row-W2", "row-W3", "row-Q1"]
+# %% tags=["hide-cell", "row-W2", "row-W3", "row-Q1", "solution"]
 Q2, K2, V2 = torch.ones(1, 2), torch.eye(2), torch.tensor([[2.0, 3], [4, 1]])
 assert_close(scaled_dot_product_attention(Q2, K2, V2), torch.tensor([[3.0, 2]]))
 
@@ -1053,7 +1057,7 @@ assert_close(scaled_dot_product_attention(Q3, K3, V3), torch.tensor([[5.0]]))
 K_square = torch.tensor([[1.0, 2], [3, 4]])
 print("with the transpose:", Q @ K_square.T, "without:", Q @ K_square, sep="\n")
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Shapes
 # :label: ex-w4
 #
@@ -1061,7 +1065,8 @@ print("with the transpose:", Q @ K_square.T, "without:", Q @ K_square, sep="\n")
 # $W_1^Q$, of $QW_1^Q$, of the weights of one head, of one head's output, of their concatenation, of $W^O$ and of
 # the result. And how large is one query of the base model?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-w4
 # :class: dropdown
 #
@@ -1069,7 +1074,7 @@ print("with the transpose:", Q @ K_square.T, "without:", Q @ K_square, sep="\n")
 # the shape that came in. In the base model one head's query has 64 entries, a token's eight queries together 512.
 # ```
 
-# %% tags=["hide-cell", "row-W4", "row-Q2"]
+# %% tags=["hide-cell", "row-W4", "row-Q2", "solution"]
 layer, x = PackageAttention(d_model=4, h=2), torch.randn(1, 3, 4)
 assert layer.W_Q.weight[:2].T.shape == (4, 2)  # the first head's columns
 q, (k, v) = layer.split_heads(layer.W_Q(x)), layer.keys_and_values(x)
@@ -1083,7 +1088,7 @@ base, x = PackageAttention(d_model=512, h=8), torch.randn(1, 1, 512)
 assert base.split_heads(base.W_Q(x)).shape == (1, 8, 1, 64)  # sentences, heads, positions, d_k
 assert base.W_Q(x).shape == (1, 1, 512)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Two heads with numbers
 # :label: ex-w5
 #
@@ -1106,7 +1111,7 @@ W_V = integers("10 01 10 01"), integers("01 11 01 10")
 W_O = integers("1001 0110 1010 0101")
 print(Q, W_Q[0], sep="\n")
 
-# %% [markdown]
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-w5
 # :class: dropdown
 #
@@ -1120,7 +1125,7 @@ print(Q, W_Q[0], sep="\n")
 # The drawing has the weights, the folded cells the rest.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 Q_1, K_1, V_1 = Q @ W_Q[0], K @ W_K[0], V @ W_V[0]
 Q_2, K_2, V_2 = Q @ W_Q[1], K @ W_K[1], V @ W_V[1]
 assert torch.equal(Q_1, integers("22 12 31"))
@@ -1132,7 +1137,7 @@ assert torch.equal(V_2, integers("12 33 34"))
 assert (Q_1 @ K_1.T).tolist() == [[8, 8, 6], [5, 6, 5], [10, 8, 5]]
 assert (Q_2 @ K_2.T).tolist() == [[15, 10, 11], [9, 6, 7], [15, 10, 9]]
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 head_1 = scaled_dot_product_attention(Q_1, K_1, V_1)
 head_2 = scaled_dot_product_attention(Q_2, K_2, V_2)
 concatenated = torch.cat([head_1, head_2], dim=-1)
@@ -1141,7 +1146,7 @@ answer = torch.tensor([[1.2168, 2.1084, 1.1622, 2.1354],
                        [1.0458, 1.4280, 1.0834, 2.0555]], dtype=torch.float64)
 assert_close(concatenated, answer, atol=5e-5, rtol=0)
 
-# %% tags=["hide-cell", "row-W5"]
+# %% tags=["hide-cell", "row-W5", "solution"]
 output = concatenated @ W_O
 answer = torch.tensor([[2.3790, 4.2438, 3.2706, 3.3522],
                        [3.0291, 4.9482, 4.0361, 3.9412],
@@ -1149,7 +1154,7 @@ answer = torch.tensor([[2.3790, 4.2438, 3.2706, 3.3522],
 assert_close(output, answer, atol=5e-5, rtol=0)
 print(output)
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 layer = PackageAttention(d_model=4, h=2).double()  # the package's layer, with these projections copied in
 layer.W_Q.weight.data = torch.cat(W_Q, dim=1).T
 layer.W_K.weight.data = torch.cat(W_K, dim=1).T
@@ -1159,7 +1164,7 @@ keys_of_heads, _ = layer.keys_and_values(K[None])
 _, values_of_heads = layer.keys_and_values(V[None])
 assert_close(layer.attend(Q[None], keys_of_heads, values_of_heads)[0], output)
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 # A source of W5 rounds the weights to two places before it multiplies. Seven of its twelve entries are off by more
 # than half a unit of their last digit; six follow from the rounded weights, one from neither.
 printed = torch.tensor([[1.23, 2.13, 1.16, 2.13], [1.50, 2.50, 1.53, 2.45], [1.04, 1.42, 1.09, 2.06]],
@@ -1170,21 +1175,22 @@ off, explained = (printed - concatenated).abs() > 0.005, (printed - of_rounded).
 sums = [round(row.sum().item(), 2) for head in rounded for row in head]
 assert off.sum() == 7 and (off & explained).sum() == 6 and sums.count(1.01) == 1
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two annotated 3 by 3 matrices of weights, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "The weights of the two heads. The same tokens, two patterns: token 1 splits its attention in head 1 and concentrates it in head 2.", "name": "fig-heads"}}
+# %% tags=["hide-input", "solution"] mystnb={"image": {"alt": "Two annotated 3 by 3 matrices of weights, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "The weights of the two heads. The same tokens, two patterns: token 1 splits its attention in head 1 and concentrates it in head 2.", "name": "fig-heads"}}
 ax = canvas(11, 4.6, (4.6, 2), [])
 names = ["token 1", "token 2", "token 3"]
 draw_matrix(ax, 2.2, 1.2, attention_weights(Q_1, K_1), "weights of head 1", PALETTE[0], names)
 draw_matrix(ax, 7.2, 1.2, attention_weights(Q_2, K_2), "weights of head 2", PALETTE[0])
 plt.show()
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Order
 # :label: ex-order
 #
 # Let $P$ permute the rows of $X$. How does self-attention $\mathrm{Attention}(PX, PX, PX)$ relate to
 # $\mathrm{Attention}(X, X, X)$? Does the same hold with a causal mask?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-order
 # :class: dropdown
 #
@@ -1193,7 +1199,7 @@ plt.show()
 # without positional encoding.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 X, order = torch.randn(5, 4), torch.tensor([3, 0, 4, 1, 2])
 attention = scaled_dot_product_attention
@@ -1202,14 +1208,15 @@ mask = causal_mask(5)[0, 0]
 masked = attention(X[order], X[order], X[order], mask)
 assert not torch.allclose(masked, attention(X, X, X, mask)[order])
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Divide by $d_k$
 # :label: ex-divide
 #
 # Replace $\sqrt{d_k}$ by $d_k$. What do the weights over ten keys look like for random $q$ and $k$ with $d_k = 1024$?
 # Is that as bad as the missing scale?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-divide
 # :class: dropdown
 #
@@ -1217,20 +1224,21 @@ assert not torch.allclose(masked, attention(X, X, X, mask)[order])
 # plain mean: a flatter start, with a healthy derivative of the softmax. {cite:t}`yang2021tuning` argue for $1/d_k$, because in training queries and keys become correlated.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 q, k = torch.randn(1000, 1, 1024), torch.randn(1000, 10, 1024)
 alpha = (q @ k.transpose(1, 2) / 1024).softmax(dim=-1)
 assert ((alpha - 0.1).abs() < 0.02).all()
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Concatenation is a sum
 # :label: ex-sum-of-heads
 #
 # Show that $\mathrm{MultiHead} = \sum_i \mathrm{head}_i\, W_i^O$, where $W_i^O$ is the $i$-th block of $d_v$ rows of
 # $W^O$. What would the model lose without $W^O$?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-sum-of-heads
 # :class: dropdown
 #
@@ -1238,7 +1246,7 @@ assert ((alpha - 0.1).abs() < 0.02).all()
 # output. Without $W^O$, head $i$ could write only to its own $d_v$ of the output's columns.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 blocks = W_O.split(2)
 assert_close(head_1 @ blocks[0] + head_2 @ blocks[1], concatenated @ W_O)
 
@@ -1259,22 +1267,23 @@ def forgetful(q, k, v, mask=None):
 
 check("3.2.1", forgetful)
 
-# %% [markdown]
-# ```{exercise} Attention
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Attention (check 3.2.1)
 # :label: ex-write-attention
 #
 # Write `attention(q, k, v, mask=None)`, equation {eq}`attention` with the mask of equation {eq}`masked-attention`:
 # `q` is L by $d_k$, `k` is S by $d_k$, `v` is S by $d_v$, all three with any leading axes. Use no attention function
 # of PyTorch or of the package. Check it with `check("3.2.1", attention)`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-attention
 # :class: dropdown
 #
 # Three lines are the equation, two the mask.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_attention(q, k, v, mask=None):
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
@@ -1285,8 +1294,8 @@ check("3.2.1", my_attention)
 q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
 assert_close(my_attention(q, k, v), scaled_dot_product_attention(q, k, v))
 
-# %% [markdown]
-# ```{exercise} Additive scores
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Additive scores (check 3.2-additive)
 # :label: ex-write-additive
 #
 # Write `additive_scores(q, k, W_q, W_k, v)`, the first score of equation {eq}`three-scores`, for all queries and keys
@@ -1294,7 +1303,8 @@ assert_close(my_attention(q, k, v), scaled_dot_product_attention(q, k, v))
 # $w$, has $d_a$ entries. The result is $n_q \times n_k$; PyTorch repeats a tensor along an axis of size 1
 # (**broadcasting**). Check it with `check("3.2-additive", additive_scores)`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-additive
 # :class: dropdown
 #
@@ -1302,7 +1312,7 @@ assert_close(my_attention(q, k, v), scaled_dot_product_attention(q, k, v))
 # fails when $n_q \ne n_k$, and when they are equal it is silently wrong: query 0 meets key 0 only.
 # ```
 
-# %% tags=["hide-cell", "row-E3"]
+# %% tags=["hide-cell", "row-E3", "solution"]
 def my_additive_scores(q, k, W_q, W_k, v):
     return torch.tanh((q @ W_q)[:, None, :] + (k @ W_k)[None, :, :]) @ v
 
@@ -1316,7 +1326,7 @@ by_loop = torch.tensor([[v @ torch.tanh(one @ W_q + other @ W_k) for other in k]
 assert_close(my_additive_scores(q, k, W_q, W_k, v), by_loop)
 assert_close(without_axes(q, k[:3], W_q, W_k, v), by_loop[:, :3].diagonal())
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 try:
     without_axes(q, k, W_q, W_k, v)
 except RuntimeError as error:
@@ -1324,8 +1334,8 @@ except RuntimeError as error:
 else:
     raise AssertionError("3 queries met 4 keys without an axis for either")
 
-# %% [markdown]
-# ```{exercise} Multi-head attention
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Multi-head attention (check 3.2.2)
 # :label: ex-write-multi-head
 #
 # Write `multi_head(x, memory, W_Q, W_K, W_V, W_O, h)`, equation {eq}`multi-head` with queries from `x` (B, L, D) and
@@ -1333,7 +1343,8 @@ else:
 # $h\,d_k$, `W_V` is D by $h\,d_v$, `W_O` is $h\,d_v$ by D, and each is multiplied from the right, `x @ W_Q`. Check it
 # with `check("3.2.2", multi_head)`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-multi-head
 # :class: dropdown
 #
@@ -1341,7 +1352,7 @@ else:
 # multiply by $W^O$.
 # ```
 
-# %% tags=["hide-cell", "row-E6"]
+# %% tags=["hide-cell", "row-E6", "solution"]
 def my_multi_head(x, memory, W_Q, W_K, W_V, W_O, h):
     projected = (x @ W_Q).chunk(h, -1), (memory @ W_K).chunk(h, -1), (memory @ W_V).chunk(h, -1)
     heads = [my_attention(q, k, v) for q, k, v in zip(*projected)]

@@ -27,7 +27,7 @@
 # You need the chapters on [attention](3_2_attention.ipynb) and on [the stacks](3_1_stacks.ipynb), since we test whole
 # layers and a whole model.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ from lab import listing
 from lab.display import PALETTE, show, use_style
 from lab.exercises import check
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
@@ -88,7 +88,7 @@ for b, sentence in enumerate(tokens.tolist()):
         may_look = [sentence[j] != 0 and j <= i for j in range(5)]
         assert both[b, 0, i].tolist() == may_look
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 torch.manual_seed(0)
 q, k, v = torch.randn(3, 2, 1, 5, 4, dtype=torch.float64)  # 2 sentences, 1 head, 5 positions, d_k = 4
 exponentials = both * torch.exp(q @ k.transpose(-2, -1) / math.sqrt(4))  # equation (masked-attention)
@@ -311,7 +311,7 @@ plt.show()
 # the *end* of a sentence, and every sentence has at least one real token, its end mark. So under `padding & causal` every
 # row still sees position 0.
 
-# %% tags=["hide-cell", "row-S9"]
+# %% tags=["remove-cell", "row-S9"]
 for lengths in ([5, 1], [3, 2], [1, 1]):
     tokens = torch.tensor([[7] * n + [0] * (5 - n) for n in lengths])
     both = padding_mask(tokens, pad_id=0) & causal_mask(5)
@@ -375,7 +375,7 @@ for name, new, old in (("logits, target padded", of_padded, logits),
     n_changed = ((new - old).abs() > 1e-4).sum()
     print(f"{name:31} {n_changed:2d} of {old.numel()} entries changed")
 
-# %% tags=["hide-cell", "row-S7"]
+# %% tags=["remove-cell", "row-S7"]
 assert_close(of_padded, logits)
 assert_close(masked, memory)
 assert ((unmasked - memory).abs() > 1e-4).sum() > memory.numel() / 2
@@ -408,20 +408,23 @@ plt.show()
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Padding on the left
 # :label: ex-left-padding
 #
 # Pad the *target* on the left instead of the right. Which rows of `padding & causal` are left without a key? What would
 # go wrong if you kept the causal mask alone?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Draw the mask for two padding tokens and three words.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-left-padding
 # :class: dropdown
 #
@@ -430,19 +433,20 @@ plt.show()
 # translation depends on how much padding its batch needed.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 left = torch.tensor([[0, 0, 7, 8, 9]])
 both = padding_mask(left, pad_id=0) & causal_mask(5)
 assert both.any(dim=-1).flatten().tolist() == [False, False, True, True, True]
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Minus one billion
 # :label: ex-half
 #
 # What happens to `scores.masked_fill(mask == 0, -1e9)` in half precision (float16), whose largest number is 65,504? And
 # why does nobody notice it in float32?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-half
 # :class: dropdown
 #
@@ -450,7 +454,7 @@ assert both.any(dim=-1).flatten().tolist() == [False, False, True, True, True]
 # $e^{-10^9}$ rounds to 0, so with at least one visible key the two agree.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 s, mask = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([True, True, False])
 large, infinite = s.masked_fill(~mask, -1e9), s.masked_fill(~mask, -math.inf)
 assert torch.equal(large.softmax(-1), infinite.softmax(-1))
@@ -462,20 +466,22 @@ except RuntimeError as error:
 else:
     raise AssertionError("a float16 took -1e9")
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The heads' axis
 # :label: ex-heads-axis
 #
 # Somebody hands `MultiHeadAttention` a mask of shape (B, L, L) instead of (B, 1, L, L). For which B and $h$ does this
 # fail, for which does it run, and what does it compute then?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Scores are (B, h, L, L). Broadcasting lines shapes up from the right.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-heads-axis
 # :class: dropdown
 #
@@ -483,7 +489,7 @@ else:
 # $b$ of every sentence gets the mask of *sentence* $b$, and otherwise it fails.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 layer, x = MultiHeadAttention(d_model=8, h=2), torch.randn(2, 3, 8)
 tokens = torch.tensor([[7, 7, 7], [7, 7, 0]])
@@ -496,14 +502,15 @@ except RuntimeError as error:
 else:
     raise AssertionError("a mask of three sentences for two heads")
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Which mask, where?
 # :label: ex-which-mask
 #
 # All your tests use batches of one sentence without padding. Which of the model's masks could be missing without any
 # test failing? Which test of this chapter would notice?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-which-mask
 # :class: dropdown
 #
@@ -511,20 +518,23 @@ else:
 # missing causal mask fails the reach test at once. "Append padding, and the real positions stay as they are" finds the
 # other two, and that is why the package has it as a test.
 # ```
-#
-# ```{exercise} The causal mask
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The causal mask (check 3.2.3-causal)
 # :label: ex-write-causal
 #
 # Write `causal_mask(length)`, a boolean matrix of `length` rows and columns, True where a query may look at a key, and
 # check it with `check("3.2.3-causal", causal_mask)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Compare two vectors of positions, one as a column and one as a row, or look for a PyTorch function that keeps a triangle.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-causal
 # :class: dropdown
 #
@@ -532,7 +542,7 @@ else:
 # row, broadcasting compares them all.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_causal_mask(length):
     position = torch.arange(length)
     return position[None, :] <= position[:, None]
@@ -540,22 +550,23 @@ def my_causal_mask(length):
 check("3.2.3-causal", my_causal_mask)
 assert torch.equal(my_causal_mask(5), causal_mask(5)[0, 0])
 
-# %% [markdown]
-# ```{exercise} The padding mask
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The padding mask (check 3.2.3-padding)
 # :label: ex-write-padding
 #
 # Write `padding_mask(tokens, pad_id)`. `tokens` has shape (B, L); the mask must broadcast against scores of shape
 # (B, h, queries, L) and have one entry per key, so its shape is (B, 1, 1, L). Then try
 # `check("3.2.3-padding", padding_mask)`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-padding
 # :class: dropdown
 #
 # The comparison has shape (B, L); indexing with `None` adds the two axes between, for all heads and all queries.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_padding_mask(tokens, pad_id):
     return (tokens != pad_id)[:, None, None, :]
 

@@ -11,7 +11,7 @@
 # measure what its width and its threshold are good for. At the end we read it as a memory of keys and values, and test
 # that reading against fair controls.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 from collections import Counter
 
@@ -26,7 +26,7 @@ from lab.display import PALETTE, show, use_style
 from lab.exercises import check
 from lab.same import equal, with_weights
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
@@ -336,7 +336,7 @@ for name, part in parts.items():
     shares[name] = here / total
     print(f"{name:14} {here:>10,} of {total:>10,} weights: {shares[name]:.1%}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 for share, told in zip(shares.values(), (2 / 3, 1 / 2, 2 / 5)):
     assert abs(share - told) < 0.002
 assert count(parts["encoder layer"], "feed_forward") == 2 * 512 * 2048 + 2048 + 512 == 2_099_712
@@ -464,7 +464,7 @@ ax.legend(loc="upper left")
 plt.show()
 assert learned["with the ReLU"][-1] > 0.99
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 with_relu = dict(zip(widths, learned["with the ReLU"]))
 assert with_relu[4] < 0.3 < with_relu[16] < 0.7 and with_relu[64] > 0.99
 assert max(learned["without"]) < 0.3 and max(learned["without"]) < with_relu[16] * 0.7
@@ -675,7 +675,7 @@ for side, half in (("encoder", slice(0, trained.config.N)), ("decoder", slice(tr
 print("draws of random keys, of ten, with fewer than trained:",
       *(sum(share < ours for share in ten) for ours, ten in zip(selective["trained"], draws)))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 encoder = {which: sum(shares[: trained.config.N]) for which, shares in selective.items()}
 assert encoder["trained"] > 1.2 * encoder["untrained"]
 assert max(selective["shuffled"]) < 0.02
@@ -698,28 +698,31 @@ assert max(selective["shuffled"]) < 0.02
 # ## Exercises
 #
 # Each has a hint and a solution, both folded. A folded cell below computes the answer.
-#
-# ```{exercise} Equation 2 in one line
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Equation 2 in one line (check 3.3)
 # :label: ffn-ex-code
 #
 # Write `feed_forward(x, W_1, b_1, W_2, b_2)`, with the matrices as the paper has them: `W_1` of shape
 # ($d_{\mathrm{model}}$, $d_{\mathrm{ff}}$), and `x` with any number of axes before the last. Check it with
 # `check("3.3", feed_forward)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The paper multiplies from the left: `x @ W_1`. `clamp(min=0)` is the maximum with 0.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ffn-ex-code
 # :class: dropdown
 #
 # `return (x @ W_1 + b_1).clamp(min=0) @ W_2 + b_2`. Broadcasting adds the biases to every position.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def feed_forward(x, W_1, b_1, W_2, b_2):
     return (x @ W_1 + b_1).clamp(min=0) @ W_2 + b_2
 
@@ -729,7 +732,7 @@ x, sides = torch.linspace(-3, 3, 13)[:, None], torch.tensor([[1.0, -1]])  # two 
 assert torch.equal(feed_forward(x, sides, 0, torch.tensor([[1.0], [1]]), 0), x.abs())
 assert torch.equal(feed_forward(x, sides, 0, torch.tensor([[1.0], [-1]]), 0), x)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The sentence length at which attention costs more
 # :label: ffn-ex-crossing
 #
@@ -737,13 +740,15 @@ assert torch.equal(feed_forward(x, sides, 0, torch.tensor([[1.0], [-1]]), 0), x)
 # operations, for any $d_{\mathrm{model}}$ and $d_{\mathrm{ff}}$. What is it for the base model, for the big one, and
 # for $d_{\mathrm{ff}} = 2\, d_{\mathrm{model}}$?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Divide both sides by $4\, n\, d_{\mathrm{model}}$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ffn-ex-crossing
 # :class: dropdown
 #
@@ -751,12 +756,12 @@ assert torch.equal(feed_forward(x, sides, 0, torch.tensor([[1.0], [-1]]), 0), x)
 # and 2,048 for big. For $d_{\mathrm{ff}} = 2\, d_{\mathrm{model}}$ it is 0, and attention costs more at every length.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 for d_model, d_ff, n in ((512, 2048, 1024), (1024, 4096, 2048), (512, 1024, 0)):
     assert n == d_ff - 2 * d_model
     assert 4 * n * d_model * d_ff == 8 * n * d_model**2 + 4 * n**2 * d_model
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Networks that look different and are not
 # :label: ffn-ex-symmetry
 #
@@ -765,13 +770,15 @@ for d_model, d_ff, n in ((512, 2048, 1024), (1024, 4096, 2048), (512, 1024, 0)):
 # is the function unchanged? Can the 2,048 units of one network be ordered in more than $10^{5000}$ ways? What does that
 # mean for averaging two models that were trained from different starts?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # A sum as in equation {eq}`ffn-memory` has no order. When is $\max(0, cz) = c \max(0, z)$?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ffn-ex-symmetry
 # :class: dropdown
 #
@@ -780,7 +787,7 @@ for d_model, d_ff, n in ((512, 2048, 1024), (1024, 4096, 2048), (512, 1024, 0)):
 # are unrelated. Averaging works for checkpoints of *one* run ([section 6.1](6_1_translation.ipynb)).
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 one, two = FeedForward(6, 20).double(), FeedForward(6, 20).double()
 order, c = torch.randperm(20), torch.rand(20, dtype=torch.float64) + 0.5

@@ -13,7 +13,7 @@
 # gradients, measure when sharing it pays, and work out what the factor does. Then we turn logits into probabilities,
 # losses and perplexities, and see which perplexities may be compared. [Notation](notation.md) has the letters for shapes.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 from itertools import count, islice
 
@@ -180,7 +180,7 @@ print(f"{len(known)} pairs: cosine {itself.mean():.2f} with the translation, "
 print("pieces that are nearer than the translation: "
       f"{ranks.median():,} of {len(rows):,}, in the median")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert len(known) > 25 and others.mean() < 0.1 < 0.2 < itself.mean() and ranks.median() < 20
 
 # %% [markdown]
@@ -347,7 +347,7 @@ with torch.device("meta"):  # shapes without numbers
 for name, size in sizes.items():
     print(f"{name:12} {size:>11,}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert sizes["untied model"] - sizes["tied model"] == 2 * sizes["one matrix"] == 37_888_000
 assert round(sizes["one matrix"] / sizes["tied model"], 2) == 0.30
 assert (round(sizes["tied model"] / 1e6), round(sizes["untied model"] / 1e6)) == (63, 101)
@@ -402,7 +402,7 @@ ax.legend()
 plt.show()
 assert max(losses[-1] for losses in curves["tied"]) < max(losses[-1] for losses in curves["untied"])
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 for tied_losses, untied_losses in zip(curves["tied"], curves["untied"]):
     assert min(tied_losses) < min(untied_losses) + 0.06  # level or ahead
     assert tied_losses[-1] < untied_losses[-1] - 0.03  # and ahead at the end, with every seed
@@ -511,7 +511,7 @@ ax.set(xlabel="$d_{\\mathrm{model}}$", ylabel="share of the embedding", ylim=(-0
 figure.legend(loc="outside right upper")
 plt.show()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert_close(PE.norm(dim=1), torch.full((100,), math.sqrt(512 / 2)))
 assert abs(tables["N(0, 1/d)"].norm(dim=1).mean() - 1) < 0.01
 assert abs(found["N(0, 1/d)", True] - 2 / 3) < 0.01
@@ -558,7 +558,7 @@ ax.set(xlabel="variance $s^2$ of the logits", ylabel="loss (nats)", xscale="log"
 ax.legend()
 plt.show()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert abs(losses[3] - (math.log(V) + 0.5)) < 0.15 and losses[-1] > 5 * math.log(V)
 
 # %% [markdown]
@@ -656,7 +656,7 @@ ax.set(xlim=(0, 17), ylim=(-2.1, 0.85))
 ax.axis("off")
 plt.show()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert (round(5.0**1.2, 1), round(4.0**1.5, 1)) == (6.9, 8.0)
 assert (round(4.92**1.3, 1), round(2.1**6.5)) == (7.9, 124)
 
@@ -689,7 +689,7 @@ for name, loss in losses.items():
     (gradient,) = torch.autograd.grad(loss, z)
     print(f"{name}  loss {loss.item():5}  gradient {gradient.tolist()}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 def log_sum_exp(z):
     m = z.max(dim=-1, keepdim=True).values
     return (m + (z - m).exp().sum(dim=-1, keepdim=True).log())[..., 0]
@@ -728,7 +728,7 @@ ax.set(xlabel="logit", ylabel="probability")
 ax.legend()
 plt.show()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 first = [at_temperature(tau)[0] for tau in (0.5, 1, 3)]
 assert first[0] > 0.85 > 0.65 > first[1] > 0.6 > 0.4 > first[2]
 for tau in (0.01, 0.5, 1, 2, 100):
@@ -746,46 +746,51 @@ assert_close(at_temperature(1e6), torch.full((5,), 0.2), atol=1e-5, rtol=0)
 # ## Exercises
 #
 # Each has a hint and a solution, both folded, and a folded cell computes the answer.
-#
-# ```{exercise} The embedding
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The embedding (check 3.4)
 # :label: emb-ex-code
 #
 # Write `embed(tokens, E)`: the vectors of `tokens`, with the paper's factor, for a matrix `E` of any size. Check it
 # with `check("3.4", embed)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # A tensor of ids can index a tensor. Which axis of `E` is $d_{\mathrm{model}}$?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} emb-ex-code
 # :class: dropdown
 #
 # `return E[tokens] * math.sqrt(E.size(1))`.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def embed(tokens, E):
     return E[tokens] * math.sqrt(E.size(1))
 
 check("3.4", embed)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A token that never comes
 # :label: emb-ex-unseen
 #
 # A token occurs in neither sentence of the batch. Which of the three uses gives its row a gradient? In which direction
 # does one step of plain gradient descent move the row, for one position with output $x$?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The derivative of $\mathrm{lse}(z) - z_y$ with respect to $z_v$ is $p_v - [v = y]$, and $z_v = x \cdot E_v$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} emb-ex-unseen
 # :class: dropdown
 #
@@ -794,7 +799,7 @@ check("3.4", embed)
 # token would keep its initial random vector.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 unseen = words.index("Hund")
 assert apart["source"][unseen].norm() == 0 and apart["target"][unseen].norm() == 0 and apart["softmax"][unseen].norm() > 0
 torch.manual_seed(0)
@@ -805,7 +810,7 @@ F.cross_entropy((E @ x)[None], torch.tensor([5])).backward()
 assert_close(E.grad[20], p[20] * x)
 assert_close(E.grad[5], (p[5] - 1) * x)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The factor, moved into the matrix
 # :label: emb-ex-reparametrise
 #
@@ -813,13 +818,15 @@ assert_close(E.grad[5], (p[5] - 1) * x)
 # divide the logits by $\sqrt{d_{\mathrm{model}}}$. This model computes the same at the start. Does it stay the same
 # under Adam?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # In its first step, Adam changes every weight by about the learning rate. Compare that with the size of the weights.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} emb-ex-reparametrise
 # :class: dropdown
 #
@@ -828,7 +835,7 @@ assert_close(E.grad[5], (p[5] - 1) * x)
 # larger.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 tokens, x, moved = torch.arange(100), torch.randn(10, 64), {}
 E = torch.randn(100, 64) / 8
@@ -841,20 +848,22 @@ for name, start, factor in (("factor", E, 8.0), ("no factor", 8 * E, 1.0)):
 print({name: round(change, 4) for name, change in moved.items()})
 assert math.isclose(moved["factor"] / moved["no factor"], 8, rel_tol=0.01)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Three ways to take a mean
 # :label: emb-ex-mean
 #
 # Two sentences: the first has 2 tokens with 1 nat each, the second 8 tokens with 3 nats each. Compute the perplexity
 # of the text, the mean of the two perplexities, and $e$ to the mean of the two mean losses. Which one may we report?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The text has 10 tokens and 26 nats.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} emb-ex-mean
 # :class: dropdown
 #
@@ -862,27 +871,29 @@ assert math.isclose(moved["factor"] / moved["no factor"], 8, rel_tol=0.01)
 # a product over tokens.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 sentences = [[1.0] * 2, [3.0] * 8]
 means = [sum(sentence) / len(sentence) for sentence in sentences]
 assert round(math.exp(sum(map(sum, sentences)) / 10), 1) == 13.5
 assert round(sum(map(math.exp, means)) / 2, 1) == 11.4
 assert round(math.exp(sum(means) / 2), 1) == 7.4
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Softmax twice
 # :label: emb-ex-twice
 #
 # Somebody ends the model with a softmax and trains with `nn.CrossEntropyLoss`, which expects logits. What is the
 # smallest loss this can reach for $V = 37{,}000$? What would we see in the log?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The "logits" are now probabilities: at best 1 for the right token and 0 for the others.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} emb-ex-twice
 # :class: dropdown
 #
@@ -890,7 +901,7 @@ assert round(math.exp(sum(means) / 2), 1) == 7.4
 # starts near 10.5 and stays above 9.5 however long we train: it looks like a model that cannot learn.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 V = 37_000
 perfect = torch.zeros(1, V)
 perfect[0, 5] = 1.0  # a distribution that is right and sure

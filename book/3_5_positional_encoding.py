@@ -16,7 +16,7 @@
 #
 # You need [chapter 3.2](3_2_attention.ipynb) and school trigonometry.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import matplotlib.pyplot as plt
@@ -32,7 +32,7 @@ from lab.display import PALETTE, show, use_style
 from lab.exercises import check
 from lab.same import equal
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
@@ -72,7 +72,7 @@ for kind in ("none", "sinusoidal"):
     print(f"{kind:10} memory off by {blind:.4f}, logits by {moved:.4f}; "
           f"target: {target:.4f}")
 
-# %% tags=["hide-cell", "row-X13"]
+# %% tags=["remove-cell", "row-X13"]
 assert max(off["none"][:2]) < 1e-9 < min(off["sinusoidal"][:2])
 assert min(off["none"][2], off["sinusoidal"][2]) > 1e-3
 
@@ -209,14 +209,14 @@ print(f"30 positions need {needed} of {d} directions")
 print(f"read from the sum: the word in {word_right:.0%}, "
       f"the position in {place_right:.0%} of the cases")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert needed < d / 10 and word_right > 0.7 and place_right > 0.6  # by chance 1 in 4,800 and 1 in 30
 
 # %% [markdown]
 # So the positions of a sentence fill a small corner of the space, and even one dot product reads both in most cases; a
 # layer has many. Adding costs no width, while putting side by side would take it from the words or widen every matrix.
 
-# %% tags=["row-S4", "hide-cell"]
+# %% tags=["row-S4", "remove-cell"]
 from annotated_transformer.model.embedding import SinusoidalPositions
 
 torch.manual_seed(0)
@@ -639,7 +639,7 @@ mean, low, high = (100 * math.expm1(beyond[key])
 print("beyond 20 tokens, learned against sinusoids: "
       f"{mean:+.0f}% ({low:+.0f} to {high:+.0f})")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 late = {row["id"]: row.get("log_ppl_difference") for row in results["table_3_to_the_end"]["summary"]}
 for name in ("no-positions", "E1", "short-learned"):
     assert rows[name]["log_ppl_difference"]["high"] < 0
@@ -664,20 +664,23 @@ assert high < 0 < late["no-positions"]["low"] and abs(late["E1"]["mean"]) < 0.05
 # ## Exercises
 #
 # Each has a hint and a folded solution, and a folded cell below it computes the answer.
-#
-# ```{exercise} Write it
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Write it (check 3.5)
 # :label: ex-pe-write
 #
 # Write `positional_encoding(length, d_model)` with tensors, without a loop over positions. Check it with
 # `check("3.5", your_function)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The angles are an outer product: positions as a column, $\omega$ as a row. Sines go to the columns `0::2`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-pe-write
 # :class: dropdown
 #
@@ -685,7 +688,7 @@ assert high < 0 < late["no-positions"]["low"] and abs(late["E1"]["mean"]) < 0.05
 # $d_{\mathrm{model}}$, the paper's $2i$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_positional_encoding(length, d_model):
     column = torch.arange(0, d_model, 2)
     angle = torch.arange(length)[:, None] / 10000 ** (column / d_model)
@@ -695,20 +698,22 @@ def my_positional_encoding(length, d_model):
 
 check("3.5", my_positional_encoding)
 
-# %% [markdown]
-# ```{exercise} The rotation
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The rotation (check 3.5-rotation)
 # :label: ex-pe-rotation
 #
 # Write `rotation(k, d_model)`, the matrix $M$ with $M\, PE_{pos} = PE_{pos+k}$, without a loop over pairs. Check it
 # with `check("3.5-rotation", your_function)`. What are $M_0$, $M_j M_k$ and $M_k^{-1}$?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Assign `M[even, even]`, `M[even, odd]` and so on, with tensors of indices.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-pe-rotation
 # :class: dropdown
 #
@@ -716,7 +721,7 @@ check("3.5", my_positional_encoding)
 # turning by their sum. So shifts can be composed: a head two layers up can use "three back" of "two back".
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_rotation(k, d_model):
     even = torch.arange(0, d_model, 2)
     theta = k / 10000 ** (even.double() / d_model)
@@ -730,27 +735,29 @@ assert_close(my_rotation(0, 16), torch.eye(16).double())
 assert_close(my_rotation(3, 16) @ my_rotation(4, 16), my_rotation(7, 16))
 assert_close(my_rotation(5, 16).inverse(), my_rotation(-5, 16))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Train with the mistake
 # :label: ex-pe-train
 #
 # Give the copier the table of the mistake "doubled, unpaired" and train it. Would its accuracy on sentences of 10 have
 # told you that something is wrong?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `copier("sinusoidal", encoding=...)` takes a function of `(length, d_model)` that returns single precision.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-pe-train
 # :class: dropdown
 #
 # It would not: the wrong table passes, like the right one. The rotation test finds at once what training hides.
 # ```
 
-# %% tags=["hide-cell", "nbval-ignore-output"]
+# %% tags=["hide-cell", "nbval-ignore-output", "solution"]
 def mistaken(length, d_model):
     return encoding("doubled, unpaired", length, d_model).float()
 
@@ -758,7 +765,7 @@ share = accuracy(copier("sinusoidal", encoding=mistaken), length=10).mean()
 print(f"share right with the mistaken positions, length 10: {share:.2f}")
 assert share > 0.9
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Which part is new?
 # :label: ex-pe-offset
 #
@@ -766,13 +773,15 @@ assert share > 0.9
 # Shift a sentence of length 8: let source and target both begin at position 10 instead of 0
 # (`model.embed(tokens, start=10)`), and measure.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `model.encoder(model.embed(source, start=10), None)` is the memory; then `model.decoder(...)` and `model.logits`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-pe-offset
 # :class: dropdown
 #
@@ -781,7 +790,7 @@ assert share > 0.9
 # *relative* positions would be indifferent to a common shift of both sides. The encoding would have allowed that.
 # ```
 
-# %% tags=["hide-cell", "nbval-ignore-output"]
+# %% tags=["hide-cell", "nbval-ignore-output", "solution"]
 model = copiers["sinusoidal"]
 batch = copy_batch(300, 8, 8, torch.Generator().manual_seed(2))
 for start in (0, 10):

@@ -9,7 +9,7 @@
 # to wait, and follow gradients through it. At the end you can recompute every entry, and say for which sentences
 # self-attention is cheaper than a recurrence.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import ModelConfig, scaled_dot_product_attention
 from lab.exercises import check
 from lab.experiments.result_file import read_result
@@ -227,7 +227,7 @@ for size in (1, 3, 5, 2 * n - 1):
     assert_close(restricted_self_attention(x, size), layer_types.restricted_self_attention(x, size))
 assert_close(restricted_self_attention(x, 2 * n - 1), self_attention(x))  # every window holds all
 
-# %% tags=["hide-cell", "row-S22", "row-S23"]
+# %% tags=["remove-cell", "row-S22", "row-S23"]
 by_hand = torch.zeros(n, d, dtype=torch.float64)
 for t in range(n):
     for j in range(min(k, t + 1)):
@@ -325,7 +325,7 @@ plt.show()
 # LSTM up to $n = 2d$ ({ref}`ex-why-projections`). What speaks for attention at the length of a sentence is the next two
 # columns.
 
-# %% tags=["hide-cell", "row-T1"]
+# %% tags=["remove-cell", "row-T1"]
 d = 512
 for n in (28, 256, 511, 512, 513, 4096):
     ratio = layer_operations("self-attention", n, d) / layer_operations("recurrent", n, d)
@@ -341,7 +341,7 @@ assert f"{28 / 512:.1%}" == "5.5%"
 # approach we take in our model". When we count both, with one $d \times d$ matrix as the feed-forward layer, the pair
 # takes 1.06 times the operations of the convolution at $n = 32$ and 1.89 times at $n = 4096$. The factor stays below 2.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 factors = []
 for n in (32, 512, 4096):
     pair = layer_operations("self-attention", n, d) + 2 * n * d * d
@@ -523,7 +523,7 @@ plt.show()
 # tanh or a default LSTM, with a $c$ of about 0.6, leaves nothing after 64 steps. So short paths make it *easy* to learn
 # what is far away; the table does not say that a recurrence cannot.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 shrinks = {name: found[8] / found[64] for name, found in far.items()}
 for name in ("attention, gentle", "attention, sharp", "recurrence, gentle", "LSTM, set to remember"):
     assert 5 < shrinks[name] < 200, (name, shrinks[name])
@@ -559,7 +559,7 @@ half = 2.571 * math.sqrt(covariance[0, 0])  # Student's factor for seven points 
 assert len(lstm["sizes"][first:]) == 7 and math.isclose(a, lstm["time"]["exponent"])
 assert math.isclose(a - half, lstm["time"]["low"]) and math.isclose(a + half, lstm["time"]["high"])
 
-# %% tags=["hide-cell", "row-E16", "row-X9", "row-T1"]
+# %% tags=["remove-cell", "row-E16", "row-X9", "row-T1"]
 timed = records("time", reason="")
 for record in timed:
     assert abs(record["counted"]["exponent"] - record["theory"]) <= 0.15
@@ -613,21 +613,24 @@ plt.show()
 
 # %% [markdown]
 # ## Exercises
-#
-# ```{exercise} Path lengths
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Path lengths (check 4)
 # :label: ex-why-path
 #
 # Write `path_length(n, k, dilated)`: the number of layers of convolutions of width $k$ after which the first and the
 # last of $n$ positions meet, with dilation 1 throughout, or with dilations $1, k, k^2, \ldots$ Use whole numbers only.
 # Check it with `check("4", path_length)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Equation {eq}`why-path`. `math.log(243, 3)` is 4.999999999999999 in floating point; count powers instead.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-why-path
 # :class: dropdown
 #
@@ -635,7 +638,7 @@ plt.show()
 # dilations, $m$ layers span $k^m$ positions: multiply until that is at least $n$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def path_length(n, k, dilated):
     if not dilated:
         return -(-(n - 1) // (k - 1))
@@ -646,20 +649,22 @@ def path_length(n, k, dilated):
 
 check("4", path_length)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} With projections
 # :label: ex-why-projections
 #
 # Table 1 counts self-attention without its four projections. Include them: for which $n$ is the layer still cheaper
 # than the recurrence of equation {eq}`why-recurrence`? Was the comparison of the paper fair?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Compare $4n^2d + 8nd^2$ with $4nd^2$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-why-projections
 # :class: dropdown
 #
@@ -669,7 +674,7 @@ check("4", path_length)
 # systems.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 d = 512
 for n in (1, 100, 1023, 1024, 1025):
     with_projections = layer_operations("self-attention", n, d) + 4 * 2 * n * d * d
@@ -677,7 +682,7 @@ for n in (1, 100, 1023, 1024, 1025):
     assert with_projections > plain
     assert (with_projections < 4 * plain) == (n < 2 * d)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A whole document
 # :label: ex-why-document
 #
@@ -685,13 +690,15 @@ for n in (1, 100, 1023, 1024, 1025):
 # and how many does restricted self-attention with $r = 257$? How many layers does the second need to join the two ends?
 # How much memory would the weights of full attention take, stored in float32 for 8 heads?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The windows are centred: a layer reaches $(r - 1)/2$ positions to each side.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-why-document
 # :class: dropdown
 #
@@ -700,7 +707,7 @@ for n in (1, 100, 1023, 1024, 1025):
 # 34 GB; a fused kernel {cite}`dao2022flashattention` avoids storing them.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 n, r = 32_768, 257
 full = layer_operations("self-attention", n, 512)
 windowed = layer_operations("restricted self-attention", n, 512, r=r)
@@ -708,20 +715,22 @@ assert f"{full:.1e} {windowed:.1e} {full / windowed:.1f}" == "2.2e+12 1.7e+10 12
 assert math.ceil((n - 1) / (r // 2)) == 256
 assert f"{4 * base.h * n**2 / 1e9:.0f}" == "34"
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A kernel as wide as the sentence
 # :label: ex-why-kernel-n
 #
 # One separable convolution that looks back with $k = n$ connects every position to all before it, in one layer, as
 # causal self-attention does. What can attention do that it cannot?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # What do the weights of each depend on? What happens to a sentence longer than $n$?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-why-kernel-n
 # :class: dropdown
 #
@@ -731,7 +740,7 @@ assert f"{4 * base.h * n**2 / 1e9:.0f}" == "34"
 # sees no farther back.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 x, kernel, W = torch.randn(6, 4), torch.randn(6, 4), torch.randn(4, 4)
 swapped = x[[1, 0, 2, 3, 4, 5]]

@@ -12,7 +12,7 @@
 # Our text is the book's default corpus, everyday sentences from [Tatoeba](https://tatoeba.org) {cite}`tatoeba`
 # (Tatoeba contributors, CC BY 2.0 FR).
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import random
 import tempfile
 import textwrap
@@ -27,7 +27,7 @@ from matplotlib.colors import ListedColormap
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import (
     Batch, ConfigError, ModelConfig, Tokenizer, Transformer, corpus, make_batch, token_batches)
 from lab.exercises import check
@@ -268,7 +268,7 @@ for n in range(1, 6):
     print(f"{n} digits: {copied[n][0]:.0%} copied    {n} syllables, "
           f"{n_pieces:.1f} pieces: {copied[n][1]:.0%}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert copied[5][1] < copied[2][1] and min(copied[n][0] for n in copied) >= 0.8
 
 # %% [markdown]
@@ -409,27 +409,30 @@ plt.show()
 #
 # These are the "outputs (shifted right)" of Figure 1. The answer at each position is the token that the decoder reads
 # at the *next* one, and the causal mask hides the later positions.
-#
-# ```{exercise} Shift right
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Shift right (check 5.1-shift)
 # :label: data-ex-shift
 #
 # Write `shift(target, bos_id, eos_id)` for a list of ids; it returns `(target_in, target_out)`. Check it with
 # `check("5.1-shift", shift)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Both lists are one longer than the target.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} data-ex-shift
 # :class: dropdown
 #
 # `[bos_id, *target], [*target, eos_id]`.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def shift(target, bos_id, eos_id):
     return [bos_id, *target], [*target, eos_id]
 
@@ -475,7 +478,8 @@ plt.show()
 
 # %% tags=["hide-cell", "row-E17"]
 for row, (_, target) in enumerate(two):
-    target_in, target_out = shift(tokenizer.encode(target), bos_id=1, eos_id=2)
+    ids = tokenizer.encode(target)
+    target_in, target_out = [1, *ids], [*ids, 2]
     n = len(target_in)
     assert batch.target_in[row, :n].tolist() == target_in
     assert batch.target_out[row, :n].tolist() == target_out
@@ -547,7 +551,7 @@ for name, batches in (("64 sentences, at random", at_random),
     print(f"{name}: {min(sizes_of)} to {max(sizes_of)} sentences, "
           f"at most {largest:,} source tokens, waste {waste(batches):.2f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 few_lengths = [(2, 3), (9, 8), (3, 2), (10, 10), (2, 2)]
 theirs = group_by_length(np.array(few_lengths), 20)
 assert [sorted(group) for group in theirs] == [sorted(group) for group in groups_of(few_lengths, 20)]
@@ -740,20 +744,23 @@ assert by_chance > 0.05 and by_group == 0
 #
 # One is above, {ref}`data-ex-shift`. `check("5.1-pair", ...)` and `check("5.1-merge", ...)` judge your own versions of the
 # two functions of byte-pair encoding.
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Predict the shapes
 # :label: data-ex-shapes
 #
 # Three pairs have 4, 7 and 2 source ids, and 5, 3 and 6 target ids. What are the shapes of the batch's three arrays,
 # and what is `n_tokens`? Which share of the source array is padding?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Both sides get one token more.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} data-ex-shapes
 # :class: dropdown
 #
@@ -761,27 +768,29 @@ assert by_chance > 0.05 and by_group == 0
 # $5 + 8 + 3 = 16$ are taken; a third is padding.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 batch = make_batch([([9] * s, [9] * t) for s, t in ((4, 5), (7, 3), (2, 6))])
 assert batch.source.shape == (3, 8)
 assert batch.target_in.shape == batch.target_out.shape == (3, 7)
 assert batch.n_tokens == 17
 assert (batch.source == 0).sum() == 8
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The tie
 # :label: data-ex-ties
 #
 # Run an eighth round of the merge loop by hand. Which pairs are tied? Which one does your
 # `most_frequent_pair` take, and which one SentencePiece?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Train `toy` (in the folded cell below the merge trees) with room for eight merges.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} data-ex-ties
 # :class: dropdown
 #
@@ -790,7 +799,7 @@ assert (batch.source == 0).sum() == 8
 # them, so the tokenizer is stored in the checkpoint.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 counter = pair_counts(joined)
 tied = sorted(pair for pair, n in counter.items() if n == max(counter.values()))
 eighth = Tokenizer.train([word for word, n in counts.items() for _ in range(n)],
@@ -799,20 +808,22 @@ print(tied, "ours:", most_frequent_pair(joined), "theirs:", eighth.pieces([267])
 assert eighth.pieces([267])[0] == min(("".join(pair) for pair in tied),
                                       key=lambda symbol: (len(symbol), symbol))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A leak that fold does not see
 # :label: data-ex-leak
 #
 # `split_by_group` finds sentences that are equal up to case and punctuation. Write two pairs that leak all the same,
 # and say how you would measure such leaks.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Change one name.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} data-ex-leak
 # :class: dropdown
 #
@@ -820,7 +831,7 @@ assert eighth.pieces([267])[0] == min(("".join(pair) for pair in tied),
 # One measure: for each test sentence, the largest share of its word triples in one training sentence.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def triples(text):
     words = text.rstrip(".").split()
     return set(zip(words, words[1:], words[2:]))
@@ -830,20 +841,22 @@ two_groups = split_by_group([(anna, "Anna sieht die Kuh."), (vera, "Vera sieht d
 assert fold(anna) != fold(vera) and {len(split) for split in two_groups.values()} == {0, 1}
 assert len(triples(anna) & triples(vera)) / len(triples(anna)) == 0.5
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} How often did the paper's model read a sentence?
 # :label: data-ex-epochs
 #
 # The base model takes 100,000 steps of about 25,000 target tokens. *Assume* 30 tokens per sentence (the slice above has
 # 26) and no padding. How many times does it see each of the 4.5 million German pairs, and the 36 million French ones?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Tokens seen in all, divided by tokens in the corpus.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} data-ex-epochs
 # :class: dropdown
 #
@@ -851,26 +864,28 @@ assert len(triples(anna) & triples(vera)) / len(triples(anna)) == 0.5
 # $1.35 \cdot 10^8$: some 19 epochs. The French one has $1.08 \cdot 10^9$: a little more than two.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 seen = 100_000 * 25_000
 assert round(seen / (4.5e6 * 30)) == 19
 assert round(seen / (36e6 * 30), 1) == 2.3
 assert round(wmt["tokens"][1]) == 26 and round(25_000 / wmt["tokens"][1], -1) == 950
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Change the budget of tokens
 # :label: data-ex-budget
 #
 # Measure the waste of `token_batches` for `max_tokens` of 200, 1,000, 3,000 and 10,000. Why does it grow? Would you
 # expect much of it on the paper's 4.5 million pairs at 25,000?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # How many sentences of one length are there, and how many fit into a batch?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} data-ex-budget
 # :class: dropdown
 #
@@ -879,7 +894,7 @@ assert round(wmt["tokens"][1]) == 26 and round(25_000 / wmt["tokens"][1], -1) ==
 # expect little.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 shares = [waste(token_batches(ids, size)) for size in (200, 1000, 3000, 10_000)]
 print(*(f"{share:.3f}" for share in shares))
 assert shares[-1] > shares[1] > 0 and shares[-1] > 2 * shares[1]

@@ -17,7 +17,7 @@
 # - divide the loss by the right number, on one GPU and on eight;
 # - say what bfloat16 keeps and what it rounds away.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import copy
 import itertools
 import math
@@ -31,7 +31,7 @@ from torch.testing import assert_close
 from lab.display import show, use_style
 from lab.pictures import training as training_pictures
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import (
     ModelConfig, Tokenizer, TrainConfig, TrainingRun, Transformer, greedy_search, label_smoothed_cross_entropy,
     make_batch, train)
@@ -195,7 +195,7 @@ adam.step()
 print(f"w before {before:.6f}, predicted {predicted:.6f}, "
       f"after the step {W_1[5, 7]:.6f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert_close(loss * batch.n_tokens, label_smoothed_cross_entropy(logits, batch.target_out, eps_ls=0.1)[0])
 assert int(real.sum()) == batch.n_tokens < real.numel() and math.isclose(g, slope, rel_tol=1e-3)
 assert math.isclose(W_1[5, 7], predicted, rel_tol=1e-6)
@@ -316,7 +316,7 @@ for name, result in (("divide once", once), ("mean of means", of_means)):
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bar chart of the weight of one token in the gradient, for micro-batches of 4, 9 and 73 tokens. Divided once, each token weighs 1/86, about 0.012. In the mean of means a token weighs 0.083 in the smallest micro-batch, 0.037 in the second and 0.005 in the largest."}, "figure": {"caption": "How much one token counts. The mean of means gives a token of the smallest micro-batch 18 times the weight of a token of the largest.", "name": "fig-divisor"}}
 means = training_pictures.divisor(parts, whole)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert_close(once, exact, atol=1e-5, rtol=1e-3)
 assert (of_means - exact).norm() > 0.1 * exact.norm()
 assert [part.n_tokens for part in parts] == [4, 9, 73] and round(means[0] / means[2]) == 18
@@ -365,7 +365,7 @@ print(f"base {base_hours:.1f} h (the paper: 12 h), "
 print(f"base: {25_000 / 0.4:,.0f} target tokens per second, "
       f"{25_000 / 0.4 / 8:,.0f} per GPU")
 
-# %% tags=["row-H8", "hide-cell"]
+# %% tags=["row-H8", "remove-cell"]
 assert round(base_hours, 1) == 11.1 and round(big_days, 1) == 3.5
 
 # %% [markdown]
@@ -404,7 +404,7 @@ assert_close(weighted, exact, atol=1e-5, rtol=1e-3)
 # **ring** of eight, where each GPU passes pieces to its neighbour, each sends $2 \cdot 7/8$ of the gradient
 # {cite}`patarasuk2009bandwidth`: 441 MB per step for base's 63 million weights in float32.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 with torch.device("meta"):
     n_weights = sum(w.numel() for w in Transformer(ModelConfig.base(37_000)).parameters())
 assert round(2 * 7 / 8 * 4 * n_weights / 1e6) == 441
@@ -434,7 +434,7 @@ print(f"in float16           {small.half():.1e}")
 print(f"in bfloat16          {small.bfloat16():.1e}")
 print(f"float16, times 2^16  {(small * 2**16).half():.1e}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert small.half() == 0 and (small * 2**16).half() > 0
 assert math.isclose(small.bfloat16(), small, rel_tol=2**-8)
 assert [math.log2(torch.finfo(t).eps) for t in (torch.float32, torch.bfloat16, torch.float16)] == [-23, -7, -10]
@@ -605,7 +605,7 @@ for name in mean:
     print(f"{name:24} {mean[name]:.1f} mistakes per text, "
           f"{len(truths):,} texts")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 forced, free, shifted, control = mean.values()
 assert len(truths) > 200 and 1.3 < forced < 2 and 0.2 < free - forced < 1.3
 assert shifted - forced > 1.4 * (free - forced) and control > 6
@@ -666,7 +666,8 @@ assert all(equal)
 # :::
 #
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A guess
 # :label: train-ex-guess
 #
@@ -674,13 +675,15 @@ assert all(equal)
 # ($\epsilon_{ls} = 0.1$) and its perplexity $e^{\text{nll}}$ per token? What does it tell us if a fresh model starts
 # at 14 nats?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The smoothed loss is a mean of negative log-probabilities, which are all equal here.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} train-ex-guess
 # :class: dropdown
 #
@@ -689,26 +692,28 @@ assert all(equal)
 # read.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 logits, target = torch.zeros(1, 37_000), torch.tensor([5])
 loss, nll = label_smoothed_cross_entropy(logits, target)
 assert_close(loss, nll)
 assert round(nll.item(), 2) == 10.52 and round(nll.exp().item(), -2) == 37_000
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The mean of means by hand
 # :label: train-ex-means
 #
 # Two micro-batches: one token with a loss of 4 nats, and nine tokens with 1 nat each. What is the loss per token, and
 # what is the mean of means? How much more does the lone token weigh in the second?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Write both as weighted sums of ten losses.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} train-ex-means
 # :class: dropdown
 #
@@ -716,25 +721,27 @@ assert round(nll.item(), 2) == 10.52 and round(nll.exp().item(), -2) == 37_000
 # much. Each of the nine has $1/18$ instead of $1/10$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 losses = [[4.0], [1.0] * 9]
 assert sum(map(sum, losses)) / 10 == 1.3
 assert sum(sum(part) / len(part) for part in losses) / 2 == 2.5
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Counting in sixteen bits
 # :label: train-ex-counting
 #
 # Start at 0 and add 1 again and again in bfloat16. Where does the sum stop growing? And in float16 and float32? What
 # does that mean for a loss that is summed over 25,000 tokens?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # With $f$ bits of fraction, the spacing of numbers reaches 2 at $2^{f+1}$. A tie rounds to the even neighbour.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} train-ex-counting
 # :class: dropdown
 #
@@ -743,7 +750,7 @@ assert sum(sum(part) / len(part) for part in losses) / 2 == 2.5
 # the type of the logits.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def count(dtype, start):
     total = torch.tensor(start, dtype=dtype)
     while total + 1 != total:
@@ -754,20 +761,22 @@ assert count(torch.bfloat16, 0.0) == 256 == 2 ** (7 + 1)
 assert count(torch.float16, 0.0) == 2048 == 2 ** (10 + 1)
 assert count(torch.float32, 2.0**24 - 10) == 2 ** (23 + 1)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} When search and teacher agree
 # :label: train-ex-law
 #
 # Prove: greedy search writes $y$ if and only if, under teacher forcing with $y$, the most probable token is right at
 # every position, eos included. Is there a version for beam search?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Induction on the position. What does each of the two read at position $t$?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} train-ex-law
 # :class: dropdown
 #

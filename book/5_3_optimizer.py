@@ -9,7 +9,7 @@
 # compute an Adam step by hand, see how far back $\beta_2$ looks, find the peak of equation 3, drive it from PyTorch's
 # `LambdaLR`, measure what the warm-up is good for, and end with what is in use today: AdamW, Muon, and newer schedules.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import json
 import math
 import warnings
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 from torch.testing import assert_close
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, make_adam, make_batch, noam_learning_rate
 from annotated_transformer.training.optimizer import orthogonalised
 from lab.display import refusal, show, use_style
@@ -80,7 +80,7 @@ for adam in (adam_by_hand, adam_by_torch):
     print(f"{adam.__name__:14}",
           *(f"{w:.6f}" for w in adam(1.0, gradients, rate=0.01)))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 by_hand = adam_by_hand(1.0, gradients, rate=0.01)
 by_torch = adam_by_torch(1.0, gradients, rate=0.01)
 larger = adam_by_hand(1.0, [1000 * g for g in gradients], rate=0.01)
@@ -179,7 +179,7 @@ for eps in (1e-9, 1e-8):
           f"{(sizes < eps).float().mean():.4f};",
           f"in float16 {eps:.0e} is {torch.tensor(eps).half().item():.1e}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert sizes.median() > 1e-6 and (sizes < 1e-8).float().mean() < 0.05
 assert torch.tensor(1e-8).half() == 0 < torch.tensor(1e-7).half()
 zero = torch.tensor(0.0).half()
@@ -310,7 +310,7 @@ training_pictures.opt_mistakes(rates_used)
 # with equation {eq}`opt-rate` ([common mistakes](common_mistakes.ipynb)). (At step 0, $0^{-0.5}$ is a division
 # by zero. Python and the package raise an error; a tensor gives a rate of 0.)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert torch.minimum(torch.tensor(0.0) ** -0.5, torch.tensor(0.0) * 4000**-1.5) == 0
 
 # %% [markdown]
@@ -394,7 +394,7 @@ from lab.experiments.comparisons import at_each_length
 cold = at_each_length(load_results("results"), "no-warm-up")
 print(*cold, sep="\n")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert len(cold) == 2 and all("perplexity +" in line and "(+" in line for line in cold)
 
 # %% [markdown]
@@ -458,7 +458,7 @@ for kind in (torch.optim.Adam, torch.optim.AdamW):
           f"of size 0.01: {tiny:.2f}")
 print(f"decay alone: {(1 - 1e-3 * 0.5)**500:.2f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 adam, adamw = (after_decay(kind, weight_decay=0.5) for kind in (torch.optim.Adam, torch.optim.AdamW))
 assert all(abs(w - (1 - 5e-4) ** 500) < 0.02 for w in adamw) and adam[0] > adam[1] + 0.1
 
@@ -548,7 +548,7 @@ training_pictures.opt_asleep(ways)
 # we read only large differences.) Which sentences need the attention of the book's model is measured in
 # [chapter 7](7_attention_visualizations.ipynb).
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 nats = {name: way["without"]["nats"] for name, way in ways.items()}
 bits = {name: way["points"][-1]["entropy_1"] for name, way in ways.items()}
 assert max(nats["scaled, low"], nats["scaled, high"]) < 0.06 < 0.18 < min(nats["glorot, low"], nats["glorot, high"])
@@ -579,21 +579,23 @@ assert ways["scaled, low"]["whole"]["nll"] < ways["glorot, low"]["whole"]["nll"]
 
 # %% [markdown]
 # ## Exercises
-#
-# ```{exercise} Equation 3
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Equation 3 (check 5.3)
 # :label: opt-ex-noam
 #
 # Write `noam(step, d_model, warmup_steps)`, and check it with `check("5.3", noam)`. Then give, without a computer, the
 # peak rate of a model with $d_{\mathrm{model}} = 256$ and $w = 400$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-noam
 # :class: dropdown
 #
 # The function is one line. The peak is $1 / \sqrt{256 \cdot 400} = 1/320 = 0.003125$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 from lab.exercises import check
 
 def noam(step, d_model, warmup_steps):
@@ -602,14 +604,15 @@ def noam(step, d_model, warmup_steps):
 check("5.3", noam)
 assert math.isclose(noam(400, 256, 400), 1 / 320)
 
-# %% [markdown]
-# ```{exercise} One step of Adam
+# %% [markdown] tags=["exercise"]
+# ```{exercise} One step of Adam (check 5.3-adam)
 # :label: opt-ex-adam
 #
 # Write `adam_step(w, g, m, v, step, rate, beta1, beta2, eps)`, which takes and returns tensors `(w, m, v)`; `step` is 1
 # at the first call. Check it with `check("5.3-adam", adam_step)`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-adam
 # :class: dropdown
 #
@@ -617,7 +620,7 @@ assert math.isclose(noam(400, 256, 400), 1 / 320)
 # add $\epsilon$ under the root instead of next to it.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def adam_step(w, g, m, v, step, rate, beta1, beta2, eps):
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -626,13 +629,14 @@ def adam_step(w, g, m, v, step, rate, beta1, beta2, eps):
 
 check("5.3-adam", adam_step)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The first step
 # :label: opt-ex-first
 #
 # Four weights have first gradients $10^{-3}$, $-5$, $0$ and $10^{-9}$. Predict their first steps at a rate of 0.01.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-first
 # :class: dropdown
 #
@@ -640,32 +644,35 @@ check("5.3-adam", adam_step)
 # as far, $-0.005$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 first = [adam_by_torch(0.0, [g], rate=0.01)[0] for g in (1e-3, -5.0, 0.0, 1e-9)]
 assert_close(torch.tensor(first), torch.tensor([-0.01, 0.01, 0.0, -0.005]), rtol=1e-4, atol=1e-9)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A tenth of the peak
 # :label: opt-ex-tenth
 #
 # At which two steps does the rate of {eq}`opt-rate` equal a tenth of its peak? The base model was trained for 100,000
 # steps with $w = 4000$; which share of the peak rate is left at the end?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-tenth
 # :class: dropdown
 #
 # Before the peak the rate is $s/w$ of it, after it $\sqrt{w/s}$: at $w / 10 = 400$ and at $100\,w = 400{,}000$. At
 # 100,000 steps $\sqrt{4000 / 100000} = 0.2$, a fifth of the peak, is left.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The authors' later default
 # :label: opt-ex-double
 #
 # The last default of the authors' own code has 8,000 steps of warm-up and multiplies the formula by 2. What is its
 # peak? Where does its curve lie above the paper's, where below?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-double
 # :class: dropdown
 #
@@ -674,7 +681,7 @@ assert_close(torch.tensor(first), torch.tensor([-0.01, 0.01, 0.0, -0.005]), rtol
 # $s = 8000 / 2^{2/3} = 5{,}040$, and after step 8,000 it is twice the paper's rate.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 peak = noam_learning_rate(4000, 512, 4000)
 for step, share in ((400, 0.1), (400_000, 0.1), (100_000, 0.2)):
     assert math.isclose(noam_learning_rate(step, 512, 4000) / peak, share)
@@ -683,7 +690,7 @@ paper = [noam_learning_rate(s, 512, 4000) for s in range(1, 20_001)]
 assert math.isclose(max(later), math.sqrt(2) * max(paper)) and round(max(later) * 1e4, 2) == 9.88
 assert [s for s in range(1, 20_001) if later[s - 1] > paper[s - 1]] == list(range(5040, 20_001))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The longest way
 # :label: opt-ex-way
 #
@@ -691,7 +698,8 @@ assert [s for s in range(1, 20_001) if later[s - 1] > paper[s - 1]] == list(rang
 # the warm-up, and how far in 100,000 steps? Compare with the initial size of its embedding entries, about
 # $512^{-0.5} = 0.044$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-way
 # :class: dropdown
 #
@@ -699,14 +707,16 @@ assert [s for s in range(1, 20_001) if later[s - 1] > paper[s - 1]] == list(rang
 # as $\int s^{-0.5}\, ds = 2 s^{0.5}$, comes $2 \cdot 512^{-0.5} (\sqrt{100000} - \sqrt{4000}) = 22.4$, in all 23.8. In
 # the warm-up alone a weight can move thirty times its initial size, so warm-up steps are small but add up.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Find the mistake in a log
 # :label: opt-ex-lambda
 #
 # A log shows these rates for $d_{\mathrm{model}} = 512$, $w = 4000$: at the first update 1.7469e-7, at the second
 # 1.7469e-7, at the hundredth 1.7295e-5. What is wrong?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} opt-ex-lambda
 # :class: dropdown
 #
@@ -714,7 +724,7 @@ assert [s for s in range(1, 20_001) if later[s - 1] > paper[s - 1]] == list(rang
 # that of step 1. It is `max(n, 1)` in place of `n + 1`.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 way = [noam_learning_rate(s, 512, 4000) for s in range(1, 100_001)]
 assert round(sum(way[:4000]), 2) == 1.40 and round(sum(way), 1) == 23.8
 assert [f"{late[i]:.4e}" for i in (0, 1, 99)] == ["1.7469e-07", "1.7469e-07", "1.7295e-05"]

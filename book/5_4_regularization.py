@@ -11,7 +11,7 @@
 # smoothing and derive its target, the lower bound of its loss and its largest cost in perplexity. Finally we compare this
 # with the paper's own table.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import json
 import math
 from fractions import Fraction
@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import (Batch, ModelConfig, Transformer, label_smoothed_cross_entropy,
                                    noam_learning_rate)
 from lab.exercises import check
@@ -121,7 +121,7 @@ for module in model.modules():
 model(torch.tensor([[4, 5, 6, 2]]), torch.tensor([[1, 7, 8]]))
 assert len(calls) == 32
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 after = torch.ones(100_000)
 for _ in range(18):  # dropped after each sum
     after = F.dropout(after, 0.1)
@@ -338,7 +338,7 @@ loss, nll = label_smoothed_cross_entropy(logits, target_out, eps, pad_id)
 print(f"package: loss {loss:.4f}, nll {nll:.4f}, "
       f"for {int(real.sum())} real tokens")
 
-# %% tags=["hide-cell", "row-E12"]
+# %% tags=["remove-cell", "row-E12"]
 assert_close(loss, -(q * log_p).sum())
 flat = logits.flatten(0, 1), target_out.flatten()
 assert_close(loss, F.cross_entropy(*flat, label_smoothing=eps, ignore_index=pad_id, reduction="sum"))
@@ -530,7 +530,7 @@ for eps, judgements in smoothing.items():
         print(f"eps_ls {eps}, seed {seed}: held-out perplexity "
               f"{math.exp(nll):.3f}, accuracy {accuracy:.3f}")
 
-# %% tags=["hide-cell", "row-X16"]
+# %% tags=["remove-cell", "row-X16"]
 for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[0.0], smoothing[0.1]):
     assert smoothed_nll > nll + 0.02  # perplexity worse, with either seed
     assert 1.05 < math.exp(smoothed_nll) < 1.3
@@ -554,20 +554,23 @@ assert at_the_end["D3"]["bleu_difference"]["sign"] == 0
 # ## Exercises
 #
 # Each has a hint and a solution, both folded, and a folded cell computes the answer.
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Dropped twice
 # :label: reg-ex-twice
 #
 # A program drops every sub-layer's output twice, once in the attention module and once in the layer. With $p = 0.1$,
 # how often does an entry survive? Which $p$ must we set so that it trains like the paper's model?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # $(1 - p)^2 = 0.9$; and what are the kept entries multiplied by?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} reg-ex-twice
 # :class: dropdown
 #
@@ -575,27 +578,29 @@ assert at_the_end["D3"]["bleu_difference"]["sign"] == 0
 # independent bits is a bit, and kept entries are multiplied by $1 / 0.9$ in all, so this is exactly dropout with 0.1.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 for p, kept in ((0.1, 0.81), (0.3, 0.49), (0.5, 0.25), (1 - math.sqrt(0.9), 0.9)):
     y = nn.Sequential(nn.Dropout(p), nn.Dropout(p))(torch.ones(1_000_000))
     assert abs((y != 0).float().mean() - kept) < 0.002
 assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / 0.9))
 
-# %% [markdown]
-# ```{exercise} The target distribution
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The target distribution (check 5.4)
 # :label: reg-ex-smoothed
 #
 # Write `smoothed(target, V, eps, pad_id)`: for target ids (B, T) the distributions (B, T, V) of the first version, with
 # rows of zeros at padding. Check it with `check("5.4", smoothed)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `F.one_hot`, then a multiplication, an addition and a mask.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} reg-ex-smoothed
 # :class: dropdown
 #
@@ -603,34 +608,36 @@ assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / 0.9))
 # of $\epsilon / V$ too.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def smoothed(target, V, eps, pad_id):
     q = (1 - eps) * F.one_hot(target, V).double() + eps / V
     return q * (target != pad_id)[..., None]
 
 check("5.4", smoothed)
 
-# %% [markdown]
-# ```{exercise} The loss
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The loss (check 5.4-loss)
 # :label: reg-ex-loss
 #
 # Write `smoothed_loss(logits, target, eps, pad_id)`: the cross-entropy {eq}`reg-cross-entropy`, summed over the real
 # tokens, in nats. Check it with `check("5.4-loss", smoothed_loss)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Use `smoothed` and `log_softmax`. The logarithm of `softmax` is $-\infty$ where a probability has become 0.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} reg-ex-loss
 # :class: dropdown
 #
 # It takes one line, which the folded cell has.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def smoothed_loss(logits, target, eps, pad_id):
     q = smoothed(target, logits.size(-1), eps, pad_id)
     return -(q * logits.log_softmax(dim=-1)).sum()
@@ -639,7 +646,7 @@ check("5.4-loss", smoothed_loss)
 sure = torch.tensor([[0.0, 200.0, 0.0]])
 assert sure.softmax(-1).log().isinf().any() and sure.log_softmax(-1).isfinite().all()
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Three tokens by hand
 # :label: reg-ex-by-hand
 #
@@ -647,13 +654,15 @@ assert sure.softmax(-1).log().isinf().any() and sure.log_softmax(-1).isfinite().
 # $\frac12, \frac14, \frac18, \frac18$. The right token is the first. Compute `nll` and the smoothed loss of all three
 # versions, padding being the last token.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # All logarithms are multiples of $\ln 2$: $-\ln p$ is 1, 2, 3, 3 times 0.6931.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} reg-ex-by-hand
 # :class: dropdown
 #
@@ -663,7 +672,7 @@ assert sure.softmax(-1).log().isinf().any() and sure.log_softmax(-1).isfinite().
 # $(0.8 + 0.2 + 0.3) \ln 2 = 1.3 \ln 2 = 0.9011$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 logits = torch.tensor([[0.5, 0.25, 0.125, 0.125]], dtype=torch.float64).log()
 loss, nll = label_smoothed_cross_entropy(logits, torch.tensor([0]), eps_ls=0.2, pad_id=3)
 assert math.isclose(nll, math.log(2)) and math.isclose(loss, 1.25 * math.log(2))
@@ -672,20 +681,22 @@ assert math.isclose(loss, 4 / 3 * math.log(2))
 third = -(torch.tensor([0.8, 0.1, 0.1, 0.0]) * logits[0]).sum()
 assert math.isclose(third, 1.3 * math.log(2), rel_tol=1e-6)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Is the run finished?
 # :label: reg-ex-floor
 #
 # Two training logs end at a smoothed loss of 1.60 nats per token: one of a model with $V = 600$, one with
 # $V = 37{,}000$. What remains of each above the floor? What would the floors be with $\epsilon_{ls} = 0.2$?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Equation {eq}`reg-floor`; `entropy_floor(V, eps)`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} reg-ex-floor
 # :class: dropdown
 #
@@ -693,7 +704,7 @@ assert math.isclose(third, 1.3 * math.log(2), rel_tol=1e-6)
 # be impossible.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 floors = [entropy_floor(V, eps) for eps in (0.1, 0.2) for V in (600, 37_000)]
 assert [round(value, 2) for value in floors] == [0.96, 1.38, 1.78, 2.60]
 

@@ -16,7 +16,7 @@
 # - compute BLEU by hand, and say when two BLEU scores can be compared;
 # - name the settings behind the scores.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import json
 import math
 import re
@@ -112,7 +112,7 @@ for name, (hours, row) in stated.items():
           f"   {n_steps:,} steps: {n_steps * seconds / 3600:.1f} h")
     assert row.cost_en_de == row.cost_en_fr == float(f"{by_hand:.1e}")
 
-# %% tags=["row-E15", "row-H8", "hide-cell"]
+# %% tags=["row-E15", "row-H8", "remove-cell"]
 assert SUSTAINED_FLOPS == {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 assert all(math.isclose(training_cost(h, n_gpus=8), h * 3600 * 8 * 9.5e12) for h, _ in stated.values())
 assert f"{100_000 * 0.4 / 3600:.1f}" == "11.1" and f"{300_000 / 86_400:.2f}" == "3.47"
@@ -212,7 +212,7 @@ lengths = [10, 25, 100, 250, 500]
 ratios = [step_operations(config, 25_000 // n, n) / (6 * n_weights * (25_000 // n) * n) for n in lengths]
 translation_pictures.results_length(lengths, ratios)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert f"{rule * 100_000:.2e}" == "9.46e+17" and 1.0 < one_step / rule < 1.02
 assert ratios == sorted(ratios) and 1 < ratios[0] < 1.01 and 1.13 < ratios[-1] < 1.16
 
@@ -248,7 +248,7 @@ translation_pictures.results_operations(share, stated)
 #     forward pass of GNMT and 85 million in MoE, so 1.28e9 and 5.1e8 operations in training; the stated layers of
 #     ConvS2S make 5.6e8 at least; base takes 3.8e8. How many tokens the three were trained on, their papers do not state.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 def gated_convolutions(layers, units=512):
     """Weights of a stack of (how many, width, units): each makes twice its units, one half gates the other."""
     n_weights = 0
@@ -414,7 +414,7 @@ signed = bleu([" ".join(hypothesis)], [" ".join(reference)])
 print(f"{signed.score:.2f}  {signed.signature}")
 assert math.isclose(signed.score, by_hand)  # 13a cuts this sentence as we did
 
-# %% tags=["row-E14", "hide-cell"]
+# %% tags=["row-E14", "remove-cell"]
 assert "tok:13a" in signed.signature and "case:mixed" in signed.signature
 assert math.isclose(each[0], 100) and each[1] == 0 and abs(both - sum(each) / 2) > 5
 assert all(after >= before for after, before in zip(cut.precisions, plain.precisions))
@@ -569,7 +569,7 @@ for run in plain:
           f"alpha {chosen['alpha']}, chosen on validation, "
           f"BLEU {chosen['test']['BLEU']['score']:.2f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert all(run["test"]["as_it_is"]["alpha"] == 0.6 and run["by_alpha"]["alpha"] == 1.4 for run in plain)
 assert max(run["by_alpha"]["test"]["BLEU"]["score"] for run in plain) < theirs["BLEU"]
 assert sum(run["test"]["BLEU"]["score"] > theirs["BLEU"] for run in plain) == 1
@@ -588,27 +588,30 @@ assert all(theirs["BLEU"] - run["by_alpha"]["test"]["BLEU"]["score"] < 0.61 for 
 # :::
 #
 # ## Exercises
-#
-# ```{exercise} The cost of a training
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The cost of a training (check 6.1-cost)
 # :label: ex-results-cost
 #
 # Write `training_cost(hours, n_gpus, flops_per_s)`, equation {eq}`results-cost`, and check it with
 # `check("6.1-cost", training_cost)`. For how many days would eight M40 have to run for big's stated cost?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The rate is per second, the time in hours.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-results-cost
 # :class: dropdown
 #
 # Hours times 3,600, times GPUs, times rate. $3.5 \cdot 9.5 / 6.0 = 5.5$ days.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_training_cost(hours, n_gpus, flops_per_s):
     return hours * 3600 * n_gpus * flops_per_s
 
@@ -617,28 +620,30 @@ assert my_training_cost(12, 8, 9.5e12) == training_cost(12, 8)
 days = 3.5 * SUSTAINED_FLOPS["P100"] / SUSTAINED_FLOPS["M40"]
 assert math.isclose(training_cost(days * 24, 8, "M40"), training_cost(3.5 * 24, 8, "P100")) and f"{days:.1f}" == "5.5"
 
-# %% [markdown]
-# ```{exercise} Clipped precision
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Clipped precision (check 6.1-bleu)
 # :label: ex-results-bleu
 #
 # Write `clipped_precision(hypothesis, reference, n)`, equation {eq}`results-precision`, for two lists of words, and
 # check it with `check("6.1-bleu", clipped_precision)`. What does it give for *the the the the the the the* against
 # *the cat is on the mat*, with $n = 1$? What would it give without clipping?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `Counter` has an operator for the smaller of two counts.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-results-bleu
 # :class: dropdown
 #
 # $2/7$: the reference has two *the*. Without clipping it would be 1.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def clipped_precision(hypothesis, reference, n):
     ours, theirs = ngrams(hypothesis, n), ngrams(reference, n)
     return (ours & theirs).total() / ours.total() if ours else 0.0
@@ -646,20 +651,22 @@ def clipped_precision(hypothesis, reference, n):
 check("6.1-bleu", clipped_precision)
 assert clipped_precision(["the"] * 7, ["the", "cat", "is", "on", "the", "mat"], 1) == 2 / 7
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} An empty precision
 # :label: ex-results-empty
 #
 # A hypothesis of three words has no 4-grams at all. What is its BLEU by equation {eq}`results-bleu`? What does
 # sacreBLEU do, and why does the signature mention it?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Look for `smooth` in the signature.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-results-empty
 # :class: dropdown
 #
@@ -667,25 +674,27 @@ assert clipped_precision(["the"] * 7, ["the", "cat", "is", "on", "the", "mat"], 
 # 0. Where there *are* 4-grams and none matches, the default "exp" smoothing replaces the zero by a small number.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 assert bleu(["Guten Morgen ."], ["Guten Morgen ."]).score == 0
 smoothed = bleu(["He goes by bus to his work ."], ["He takes the bus to work ."])
 assert smoothed.score > 0 and "smooth:exp" in smoothed.signature
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Too long, too short
 # :label: ex-results-length
 #
 # The reference is *a b c d e f g h*. Which has the higher BLEU, *a b c d e f* or *a b c d e f g h x x*, and which part
 # of equation {eq}`results-bleu` punishes each?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The first has perfect precisions.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-results-length
 # :class: dropdown
 #
@@ -693,7 +702,7 @@ assert smoothed.score > 0 and "smooth:exp" in smoothed.signature
 # 7/9, 6/8, 5/7: 76.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def score_of(words):
     return plain_bleu.corpus_score([words], [["a b c d e f g h"]]).score
 
@@ -701,27 +710,29 @@ short, long = score_of("a b c d e f"), score_of("a b c d e f g h x x")
 assert math.isclose(short, 100 * math.exp(1 - 8 / 6))
 assert math.isclose(long, 100 * (8 / 10 * 7 / 9 * 6 / 8 * 5 / 7) ** 0.25)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} What an ensemble pays
 # :label: ex-results-ensemble
 #
 # For the systems that Table 2 has both as a single model and as an ensemble: how many BLEU does the ensemble gain, and
 # for how many times the cost? How does that compare with the step from base to big?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The ensembles' names are the single models' names with one word more.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-results-ensemble
 # :class: dropdown
 #
 # Between 0.8 and 1.7 BLEU for about 8 times the cost. Base to big gains 1.1 (German) and 3.7 (French) for 7 times.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 by_name = {row.name: row for row in TABLE_2}
 gains = []
 for row in ensembles:

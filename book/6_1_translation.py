@@ -15,7 +15,7 @@
 # than chance, and name what BLEU cannot see. The numbers of our training run vary a little from machine to machine, so
 # the cells that print them assert a bound.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import copy
 import json
 import math
@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from torch.testing import assert_close
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import (
     ModelConfig, Tokenizer, Transformer, Translator, beam_search, bleu, chrf, corpus, greedy_search, load_model,
     noam_learning_rate, perplexity, record_attention)
@@ -586,21 +586,24 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 # :::
 #
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} How long is an epoch?
 # :label: ex-epoch
 #
 # Grouped by length, the corpus makes about 1,800 batches of at most 320 tokens a side. How many times did the model see
 # each pair in 1,500 steps?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-epoch
 # :class: dropdown
 #
 # 1,500 / 1,800 is less than once: it has not seen every pair. The paper does not say how long its pairs are: at, say,
 # 28 target tokens a pair, its 100,000 steps of 25,000 target tokens over 4.5 million pairs are some 20 epochs.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Rank by hand
 # :label: ex-rank
 #
@@ -609,7 +612,8 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 #
 # *Hint*: compute the two penalties first.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-rank
 # :class: dropdown
 #
@@ -617,13 +621,13 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 # scores $-2.944$ and $-2.707$: the second wins. With 1, $-2.400$ and $-1.929$: the second again.
 # ```
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "solution"]
 for alpha, winner in ((0.0, 0), (0.6, 1), (1.0, 1)):
     ranked = [log_p / length_penalty(n, alpha) for log_p, n in ((-4.0, 5), (-4.5, 9))]
     print(f"alpha {alpha}: {ranked[0]:.3f} and {ranked[1]:.3f}")
     assert ranked.index(max(ranked)) == winner
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} When may the search stop?
 # :label: ex-stop
 #
@@ -632,7 +636,8 @@ for alpha, winner in ((0.0, 0), (0.6, 1), (1.0, 1)):
 #
 # *Hint*: $\log P$ only falls from here, and the penalty grows with length.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-stop
 # :class: dropdown
 #
@@ -641,12 +646,12 @@ for alpha, winner in ((0.0, 0), (0.6, 1), (1.0, 1)):
 # This is the test that `beam_search` makes.
 # ```
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "solution"]
 best_possible = -4.8 / length_penalty(12, 0.6)
 print(f"{best_possible:.3f}")
 assert best_possible < -2.0
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Average too much
 # :label: ex-average
 #
@@ -655,14 +660,16 @@ assert best_possible < -2.0
 #
 # *Hint*: `checkpoints[:5]`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-average
 # :class: dropdown
 #
 # Early weights move fast and in one direction, so their mean is an older model, worse than the last. Averaging
 # helps when the weights go round a place instead of towards it: near the end, or at a low rate.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Perplexity and smoothing
 # :label: ex-perplexity
 #
@@ -672,7 +679,8 @@ assert best_possible < -2.0
 #
 # *Hint*: change the seed too, and see how far two runs with the same settings lie apart.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-perplexity
 # :class: dropdown
 #
@@ -686,21 +694,24 @@ assert best_possible < -2.0
 #
 # Three exercises ask for functions. `check` calls yours with small inputs and prints one line: that it is right, or
 # what is wrong with it, without the answer.
-#
-# ```{exercise} The average of models
+
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The average of models (check 6.1-average)
 # :label: ex-write-average
 #
 # Write `average(weights)`. `weights` is a list of dictionaries, one for each checkpoint, from the name of a weight to
 # its tensor; the result is one such dictionary, with the mean of the tensors under each name. The checkpoints must stay
 # as they are. Check it with `check("6.1-average", average)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `torch.stack` makes one tensor of several that have the same shape, with a new axis in front.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-average
 # :class: dropdown
 #
@@ -709,7 +720,7 @@ assert best_possible < -2.0
 # give the mean, and would change a checkpoint.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 from lab.exercises import check
 
 def my_average(weights):
@@ -720,20 +731,22 @@ two = [{"W": torch.tensor([1.0, 5.0])}, {"W": torch.tensor([3.0, 9.0])}]
 assert my_average(two)["W"].tolist() == [2, 7]
 assert two[0]["W"].tolist() == [1, 5]  # still
 
-# %% [markdown]
-# ```{exercise} The length penalty
+# %% [markdown] tags=["exercise"]
+# ```{exercise} The length penalty (check 6.1-penalty)
 # :label: ex-write-penalty
 #
 # Write `length_penalty(length, alpha)`, by which $\log P$ is divided, from its formula in this chapter. Then say which
 # lengths it favours when $\alpha = 0$. Check it with `check("6.1-penalty", length_penalty)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The penalty of length 1 is 1 for every $\alpha$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-penalty
 # :class: dropdown
 #
@@ -741,7 +754,7 @@ assert two[0]["W"].tolist() == [1, 5]  # still
 # itself. That does not treat all lengths alike: every further token makes $\log P$ smaller, so short hypotheses win.
 # ```
 
-# %% tags=["hide-cell", "row-E13"]
+# %% tags=["hide-cell", "row-E13", "solution"]
 def my_length_penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
 
@@ -750,8 +763,8 @@ for length in (1, 7, 40):
     assert my_length_penalty(length, 0.0) == my_length_penalty(1, 0.6) == 1
     assert math.isclose(my_length_penalty(length, 0.6), length_penalty(length, 0.6))
 
-# %% [markdown]
-# ```{exercise} One step of the beam
+# %% [markdown] tags=["exercise"]
+# ```{exercise} One step of the beam (check 6.1-beam)
 # :label: ex-write-beam
 #
 # Write `beam_step(log_p, scores, beam_size)`, the heart of beam search for one sentence. Entry $(w, t)$ of `log_p` is
@@ -760,14 +773,16 @@ for length in (1, 7, 40):
 # hypothesis that is continued, the token that continues it, and the new $\log P$. (Ended hypotheses and the length
 # penalty are left out.) Check it with `check("6.1-beam", beam_step)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # All continuations of all hypotheses compete in one list. `topk` of the flattened scores finds the best; from a place
 # in that list, a division and its remainder lead back to the row and the column.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-write-beam
 # :class: dropdown
 #
@@ -777,7 +792,7 @@ for length in (1, 7, 40):
 # taking the best token of each would have missed one.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_beam_step(log_p, scores, beam_size):
     best = (log_p + scores[:, None]).flatten().topk(beam_size)
     n_tokens = log_p.size(1)

@@ -14,7 +14,7 @@
 # - say which of them help a small translator within 12,500 steps, and which we cannot tell;
 # - name what such a comparison leaves open: the rate, the schedule, the size.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import torch
@@ -62,7 +62,7 @@ for one in (VARIATIONS["base"], *rows):
     lines.append((one.id, settings, f"{count_parameters(model):,}"))
 Table(("row", "settings", "parameters"), lines)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert all(abs(count_parameters(one.configs(1)[0]) / 1_639_936 - 1) < 0.005 for one in (VARIATIONS["base"], *rows))
 
 # %% [markdown]
@@ -152,7 +152,7 @@ variations_pictures.since_rates(128, noam, stable)
 # Two of the papers report less: 0.2 BLEU for rotary positions, and 5% of perplexity for SwiGLU. The gains in BLEU are partly
 # gains in length, since base's translations are shorter than the references and the sum's are less so.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 def of_seeds_alone(estimate):  # Student's t for three: 4.3
     seeds = torch.tensor(estimate["seeds"], dtype=torch.float64)
     return [round(100 * math.expm1(seeds.mean() + sign * 4.303 * seeds.std() / 3**0.5)) for sign in (-1, 1)]
@@ -204,7 +204,7 @@ Table(("factor", "base", "Muon"),
       [(factor, f"{of_base:.2f}", f"{of_muon:.2f}") for factor, of_base, of_muon
        in zip(factors, found_at["base"], found_at["muon"])])
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 dearer = {name: [round(100 * (one / ppl[1] - 1)) for one in ppl] for name, ppl in found_at.items()}
 assert dearer == {"base": [29, 0, 16], "muon": [10, 0, 13]}
 on_cpus = [one["ppl"] for one in load_results("results")["table_3_to_the_end"]["records"] if one["row"] == "base"]
@@ -222,7 +222,7 @@ assert [round(x, 2) for x in (ppl_at["base-at-0.3"], min(on_cpus), max(on_cpus))
 # - **The size.** These models have 1.6 million parameters and 29,000 sentences.
 # - **Muon in the sum** was planned and not run.
 
-# %% tags=["row-X17", "hide-cell"]
+# %% tags=["row-X17", "remove-cell"]
 told = {"rms-norm": 2, "rotary": -20, "swiglu": -15, "qk-norm": -6, "adamw": -17, "muon": -32, "sum": -40}
 assert {name: round(one.scaled(one.found.mean)) for name, one in found.items()} == told
 assert [name for name, one in found.items() if not counts(one, p_of)] == ["rms-norm"] and len(p_of) == 7
@@ -248,27 +248,30 @@ assert all(row["log_ppl_difference"]["mean"] > math.log(0.95) for row in ten_epo
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} As many parameters
 # :label: ex-since-swiglu
 #
 # With biases in both, which $d_{ff}$ gives SwiGLU's feed-forward network as many parameters as ReLU's, for
 # $d_{\mathrm{model}} = 128$ and a $d_{ff}$ of 512?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # $3\,D\,d'_{ff} + 2\,d'_{ff} + D = 2\,D\,d_{ff} + d_{ff} + D$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-since-swiglu
 # :class: dropdown
 #
 # $131{,}584 / 386 = 340.9$. The row has 341, two thirds of 512, and so 42 parameters more in each network.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 assert 2 * 128 * 512 + 512 == 131_584 and round(131_584 / 386, 1) == 340.9 and 386 * 341 - 131_584 == 42
 
 # %% [markdown]

@@ -204,7 +204,7 @@ for name in ("d_k=16", "d_k=32", "base"):
     print(f"{name:7} in the paper: "
           f"PPL {rows[name].ppl:.2f}  BLEU {rows[name].bleu:.1f}")
 
-# %% tags=["row-S17", "row-T3", "hide-cell"]
+# %% tags=["row-S17", "row-T3", "remove-cell"]
 assert layer.W_Q.out_features == layer.W_K.out_features == 8 * 16 and layer.W_V.out_features == 8 * 64
 assert rows["d_k=16"].bleu < rows["d_k=32"].bleu < rows["base"].bleu
 assert round(max(row.bleu for row in heads.values()) - heads[1].bleu, 1) == 0.9
@@ -487,7 +487,7 @@ for control, label in parts.items():
     mean, low, high = percent(at_the_end[control]["log_ppl_difference"])
     print(f"{label:38}{mean:+7.1f} % ({low:+.1f} to {high:+.1f})")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 for rows_of in (measured, at_the_end):
     found = {control: percent(rows_of[control]["log_ppl_difference"]) for control in asked}
     assert all(found[control][0] >= least and found[control][1] > 0 for control, least in asked.items())
@@ -584,20 +584,23 @@ Table(("", "row", "paper", "everyday sentences", "captions"), lines)
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} One head
 # :label: ex-var-shape
 #
 # For the row `h=1` of group A: what are the shapes of $W_1^Q$ and $W^O$, and how many attention weights does a
 # layer compute for a sentence of 30 tokens? The same for `h=32`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # $h\,d_k$ stays 512. The weights are $h\,n^2$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-var-shape
 # :class: dropdown
 #
@@ -605,25 +608,27 @@ Table(("", "row", "paper", "everyday sentences", "captions"), lines)
 # $512 \times 512$; 28,800 weights.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 for name, shape, n_weights in (("h=1", (512, 512), 900), ("h=32", (512, 16), 28_800)):
     config = rows[name].model_config()
     assert (config.d_model, config.d_k) == shape and config.h * config.d_v == 512
     assert config.h * 30**2 == n_weights
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Do the two columns agree?
 # :label: ex-var-rank
 #
 # For how many pairs of rows does the better perplexity go with the worse BLEU? Which rows are in most of these pairs?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `itertools.combinations`. Skip ties.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-var-rank
 # :class: dropdown
 #
@@ -631,7 +636,7 @@ for name, shape, n_weights in (("h=1", (512, 512), 900), ("h=32", (512, 16), 28_
 # pairs of 153 remain.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 from itertools import combinations
 
 def discordant(some):

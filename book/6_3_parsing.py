@@ -8,7 +8,7 @@
 # sentences of a toy grammar. On real sentences our small models reach 21 to 46, where the paper's reaches 91.3 on other
 # sentences: we shall see how to read such numbers.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 import textwrap
 from collections import Counter
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import torch
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import DecodeConfig, ModelConfig, Transformer, beam_search, noam_learning_rate
 from lab.exercises import check
 from lab.experiments.result_file import read_result
@@ -67,7 +67,7 @@ parsing_pictures.parsing_readings(in_the_noun, in_the_verb)
 # On the left the man has the telescope. On the right Bob has it, and the phrase belongs to the verb. The words are the
 # same, and only the brackets tell the readings apart. That is what a parser has to find.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert in_the_verb != in_the_noun and read_tree(write_tree(in_the_noun)) == in_the_noun
 
 # %% [markdown]
@@ -174,7 +174,7 @@ parsing_pictures.parsing_spans(gold, in_the_noun, predicted, tree_words)
 # One phrase is misunderstood, one bracket is missing, and F1 is still 92.31. A sentence can score above 90 and be read
 # wrongly, so `bracket_f1` also returns `complete`, the share of sentences without any error.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert gold == Counter({("S", 0, 7): 1, ("NP", 0, 1): 1, ("VP", 1, 7): 1, ("NP", 2, 7): 1, ("NP", 2, 4): 1,
                         ("PP", 4, 7): 1, ("NP", 5, 7): 1}) and gold - predicted == {("NP", 2, 7): 1}
 assert scores.complete == 0 and bracket_f1([in_the_noun], [in_the_noun]) == (100, 100, 100, 100)
@@ -341,7 +341,7 @@ for name, found in (("free", free), ("constrained", bound)):
 # Every output is a tree now, and F1 stays where it was: the rules guarantee the form, and the repair had done as well.
 # Whether the tree is the *right* one depends on the model.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert well_formed >= 99
 def probability(symbol, right):
     return {rule: weight for weight, rule in GRAMMAR[symbol]}[right]
@@ -380,7 +380,7 @@ semi, wide = wsj.replace(vocab_size=32_000), wsj.replace(d_k=64, d_v=64)
 print(f"semi-supervised {count_parameters(semi):11,} parameters")
 print(f"if d_k stays 64 {count_parameters(wide):11,} parameters (WSJ only)")
 
-# %% tags=["hide-cell", "row-H3"]
+# %% tags=["remove-cell", "row-H3"]
 assert (wsj.N, wsj.d_model, wsj.vocab_size) == (4, 1024, 16_000) and wsj.d_k == 128
 assert (wsj.d_ff, wsj.h) == (base.d_ff, base.h) == (2048, 8)
 assert (search.beam_size, search.alpha, search.max_extra) == (21, 0.3, 300)
@@ -444,7 +444,7 @@ assert Counter(row.training for row in TABLE_4) == {WSJ: 5, SEMI: 5, "multi-task
 # CC BY 3.0, of which we use 87. The split goes by file: a whole article is held out. Treebanks also mark **traces**,
 # words that are missing, and functions such as `NP-SBJ`. We take both away, as EVALB does.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert [len(bank.files) for bank in TREEBANKS.values()] == [180, 87]
 annotated = read_tree("""( (S (NP-SBJ-1 (NNP Ann)) (VP (VBD wanted)
     (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB sleep))))) (. .)))""")
@@ -501,7 +501,7 @@ parsing_pictures.parsing_real(runs)
 # One possible reason, which we have not tested, is the format: only the count ties a tag to its word, so one forgotten
 # tag moves every later bracket by one word. In the telescope sentence, when `VBD` is missing, F1 falls to 28.6.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 tokens = linearize(in_the_noun, "tags")
 tokens.remove("VBD")
 shifted = delinearize(tokens, tree_words(in_the_noun))
@@ -523,20 +523,23 @@ parsing_pictures.parsing_length(runs)
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Read the table
 # :label: ex-parsing-table
 #
 # By how many points does each parser of Table 4 gain when it may use automatically parsed text as well as WSJ? Three
 # have both lines. Count errors instead ($100 - F_1$): by what share do they fall?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `score` maps (first word of the name, training) to F1.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-parsing-table
 # :class: dropdown
 #
@@ -544,7 +547,7 @@ parsing_pictures.parsing_length(runs)
 # network without special knowledge gains most from the additional data, which fits the paper's remark on small data.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 gains = {}
 for name in ("Vinyals", "Transformer", "Zhu"):
     gain = score[name, SEMI] - score[name, WSJ]
@@ -552,20 +555,22 @@ for name in ("Vinyals", "Transformer", "Zhu"):
     print(f"{name:12} {gains[name][0]:.1f} points, {gains[name][1]} percent of the errors")
 assert gains == {"Vinyals": (3.8, 32), "Transformer": (1.4, 16), "Zhu": (0.9, 9)}
 
-# %% [markdown]
-# ```{exercise} Write linearize
+# %% [markdown] tags=["exercise"]
+# ```{exercise} Write linearize (check 6.3)
 # :label: ex-parsing-linearize
 #
 # Write `linearize(tree)`, equation {eq}`parsing-linearize`. A tree is `(label, [children])`, a leaf is a word, a `str`;
 # the result is a list of tokens, words included. Check it with `check("6.3", linearize)`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # A recursion of four lines. What does it return for a word?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-parsing-linearize
 # :class: dropdown
 #
@@ -573,7 +578,7 @@ assert gains == {"Vinyals": (3.8, 32), "Transformer": (1.4, 16), "Zhu": (0.9, 9)
 # token.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def my_linearize(tree):
     if isinstance(tree, str):
         return [tree]
@@ -583,7 +588,7 @@ def my_linearize(tree):
 check("6.3", my_linearize)
 assert my_linearize(in_the_noun) == linearize(in_the_noun)  # a Tree is such a pair
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} F1 by hand
 # :label: ex-parsing-f1
 #
@@ -591,13 +596,15 @@ assert my_linearize(in_the_noun) == linearize(in_the_noun)  # a Tree is such a p
 # `(S (NP (NNP Ann)) (VP (VBD slept)) (PP (IN after) (NP (NNP Bob))) (. .))`. Write down both bags, and compute
 # precision, recall and F1. Does it matter that the full stop is left out?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Five brackets each. One differs, because it ends elsewhere.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-parsing-f1
 # :class: dropdown
 #
@@ -606,7 +613,7 @@ assert my_linearize(in_the_noun) == linearize(in_the_noun)  # a Tree is such a p
 # brackets would stay.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 right = read_tree("(S (NP (NNP Ann)) (VP (VBD slept) (PP (IN after) (NP (NNP Bob)))) (. .))")
 wrong = read_tree("(S (NP (NNP Ann)) (VP (VBD slept)) (PP (IN after) (NP (NNP Bob))) (. .))")
 assert brackets(right) - brackets(wrong) == {("VP", 1, 4): 1}
@@ -614,20 +621,22 @@ assert brackets(wrong) - brackets(right) == {("VP", 1, 2): 1}
 print(bracket_f1([right], [wrong]))
 assert math.isclose(bracket_f1([right], [wrong]).f1, 80)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Say little
 # :label: ex-parsing-flat
 #
 # A parser writes only `S` over the whole sentence, and no other bracket. What are its precision and recall on the
 # held-out sentences? Why does one report F1 and not precision?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `Tree("S", ...)` with one `(XX word)` for each word.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-parsing-flat
 # :class: dropdown
 #
@@ -635,13 +644,13 @@ assert math.isclose(bracket_f1([right], [wrong]).f1, 80)
 # nearer to the smaller of the two, so that saying little is a poor strategy.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 flat = [Tree("S", tuple(Tree("XX", (word,)) for word in words)) for words in sentences]
 little = bracket_f1(held_out, flat)
 print(f"precision {little.precision:.1f}, recall {little.recall:.1f}, F1 {little.f1:.1f}")
 assert little.precision == 100 and little.recall < 25 and little.f1 < 40
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Train without positions
 # :label: ex-parsing-positions
 #
@@ -649,13 +658,15 @@ assert little.precision == 100 and little.recall < 25 and little.f1 < 40
 # 3.5](3_5_positional_encoding.ipynb) (`positions="none"`): what is F1? Then train a parser without positions from the
 # beginning. Will it be as bad? Which part of it still knows something about order?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `train_parser(config.replace(positions="none"))`. What does the causal mask tell the decoder?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-parsing-positions
 # :class: dropdown
 #
@@ -664,7 +675,7 @@ assert little.precision == 100 and little.recall < 25 and little.f1 < 40
 # Ann* and *the dog saw Ann who ran* are one bag, and have two trees.
 # ```
 
-# %% tags=["hide-cell", "nbval-ignore-output"]
+# %% tags=["hide-cell", "nbval-ignore-output", "solution"]
 def f1_of(model):
     return bracket_f1(held_out, [delinearize(*pair) for pair in zip(parse(model, sources), sentences)]).f1
 

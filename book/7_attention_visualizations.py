@@ -16,7 +16,7 @@
 # You need [3.2 Attention](3_2_attention.ipynb), above all the multi-head equation. The paper's section 7, its conclusion,
 # is discussed in [After the paper](after_the_paper.ipynb).
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 import random
 import textwrap
@@ -31,7 +31,7 @@ from lab.explorer import explore_attention
 from annotated_transformer.extras.attention_views.report import as_table
 from annotated_transformer.extras.attention_views.knock_out import heads_of, knocked_out
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from statistics import median
 
 from lab.display import Table, use_style
@@ -161,7 +161,7 @@ for name, A in list(weights.items())[::4]:
 # empty triangle must lie *above* the diagonal. (A test of the package checks that weights times values, times $W^O$, are
 # what the module puts out.)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert len(weights) == 3 * N
 assert all(torch.allclose(A.sum(-1), torch.ones(A.shape[:-1])) for A in weights.values())
 encoder_A, decoder_A = weights["encoder.layers.1.self_attention"][0, 0], weights["decoder.layers.0.self_attention"][0, 0]
@@ -911,14 +911,16 @@ assert changed.sum() == 1 and recovered[changed.int().argmax()] == max(recovered
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Which way round?
 # :label: ex-viz-axes
 #
 # Somebody hands you a square matrix of attention weights with unlabelled axes. Write `queries_are_rows(A)`. For which
 # matrices is it impossible to tell?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-axes
 # :class: dropdown
 #
@@ -926,7 +928,7 @@ assert changed.sum() == 1 and recovered[changed.int().argmax()] == max(recovered
 # weights, or a head that always looks at the token itself), the sums are silent.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def queries_are_rows(A):
     rows, columns = ((A.sum(axis) - 1).abs().max() for axis in (1, 0))
     assert (rows < 1e-4) != (columns < 1e-4), "cannot tell"
@@ -942,14 +944,15 @@ except AssertionError as error:
 else:
     raise AssertionError("the identity told its rows from its columns")
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The best of a crowd
 # :label: ex-viz-control
 #
 # Search the 12 encoder heads of untrained models for the one whose *its* looks most at *Law*. By how much does its
 # share exceed an even spread over the sentence's tokens? What does that say about "we found a head that ..."?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-control
 # :class: dropdown
 #
@@ -957,18 +960,19 @@ else:
 # find counts from where it exceeds what a search among as many heads gives *without* the thing to be found.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 even = 1 / len(read(LAW)[0])
 print(f"even {even:.3f}; best of 12", of_twenty(LAW, lambda A: A[:, :, its, law]))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} How spread can it be?
 # :label: ex-viz-entropy
 #
 # What is the largest entropy of row $i$ (counted from 1) of a *causal* head, in bits? What is the largest mean over the
 # rows of a sentence of 8 tokens, and why is it unfair to compare it with an encoder head's?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-entropy
 # :class: dropdown
 #
@@ -976,7 +980,7 @@ print(f"even {even:.3f}; best of 12", of_twenty(LAW, lambda A: A[:, :, its, law]
 # encoder head, because early rows have little to choose from. Divide by the largest possible value before you compare.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 causal = torch.ones(8, 8).tril()
 causal = causal / causal.sum(-1, keepdim=True)
 of_rows = -torch.special.xlogy(causal, causal).sum(-1) / math.log(2)
@@ -984,14 +988,15 @@ assert_close(of_rows, torch.arange(1, 9).float().log2())
 assert_close(of_rows.mean().item(), math.log2(math.factorial(8)) / 8)
 print(f"{of_rows.mean():.3f}")
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Rollout
 # :label: ex-viz-rollout
 #
 # Attention rollout mixes each layer's mean weights with the residual path, $\hat A = \frac{1}{2} (A + I)$, and multiplies
 # the layers: $\hat A_N \cdots \hat A_1$. Show that its rows sum to 1. Name two things that it leaves out.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-rollout
 # :class: dropdown
 #
@@ -1000,20 +1005,21 @@ print(f"{of_rows.mean():.3f}")
 # residual path is a convention.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 rollout = torch.eye(len(encoder.keys))
 for A_layer in encoder.weights.mean(1):
     rollout = 0.5 * (A_layer + torch.eye(len(A_layer))) @ rollout
 assert_close(rollout.sum(-1), torch.ones(len(rollout)))
 assert (rollout > 0).all() and (rollout.diagonal() >= 0.5**N - 1e-6).all()  # the residual path alone
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A decoder that cannot see
 # :label: ex-viz-blind
 #
 # Knock out all heads of encoder-decoder attention. What kind of model is left, and how does its output depend on the source?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-blind
 # :class: dropdown
 #
@@ -1021,7 +1027,7 @@ assert (rollout > 0).all() and (rollout.diagonal() >= 0.5**N - 1e-6).all()  # th
 # trained as a language model should do better: this one never learned to do without the source.)
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 cross_heads = all_heads[2 * N * h:]
 with torch.inference_mode():
     seen = [model(rows, batch.target_in) for rows in (batch.source, batch.source.flip(0))]
@@ -1030,20 +1036,22 @@ with torch.inference_mode():
 assert_close(*blind)
 assert not torch.allclose(*seen, atol=0.1) and loss_without(*cross_heads) - whole > 1
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Lengths instead of weights
 # :label: ex-viz-norms
 #
 # For one sentence, compute $\lVert A_{ij}\, v_j W_i^O \rVert$ for every query and key of each encoder head. What share of
 # the lengths does eos get, and what share of the weights? Does that support "a head that looks at eos rests"?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # $A_{ij}$ is a positive number, so it comes out of the norm. A forward hook gives you the input of each module.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-norms
 # :class: dropdown
 #
@@ -1052,7 +1060,7 @@ assert not torch.allclose(*seen, atol=0.1) and loss_without(*cross_heads) - whol
 # decides.
 # ```
 
-# %% tags=["hide-cell", "nbval-ignore-output"]
+# %% tags=["hide-cell", "nbval-ignore-output", "solution"]
 for number, layer in enumerate(model.encoder.layers):
     module, seen = layer.self_attention, {}
     hook = module.register_forward_hook(lambda module, args, output, seen=seen: seen.update(x=args[0], output=output))

@@ -12,7 +12,7 @@
 # - measure how much a head looks at the right word, and choose the head fairly;
 # - test by removal whether the model uses what the head shows, and by a minimal pair what the head really does.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import torch
 from torch.testing import assert_close
 
@@ -365,7 +365,8 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Lost and won
 # :label: ex-viz-mcnemar
 #
@@ -373,33 +374,38 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 # than chance? Compute McNemar's $p$ by hand. How does the answer change if 105 are lost and 95 won, which is the same
 # difference of 10?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Toss a coin for each of the 14 answers that changed. How likely are 2 heads or fewer, or 12 or more?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-mcnemar
 # :class: dropdown
 #
 # $2 \cdot (1 + 14 + 91) / 2^{14} = 212 / 16384 = 0.013$: hardly chance. With 105 and 95, $p$ is about one half: among
 # 200 throws, a difference of 10 is common. The change in accuracy is the same, so accuracies alone cannot tell.
 # ```
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The other quarter
 # :label: ex-viz-second
 #
 # Where the antecedent is the second thing, the models are right too. Plan an experiment that shows where they get it
 # from. What is the control?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # *wide* and *narrow* differ in one word. What did the [chapter before](7_attention_visualizations.ipynb) exchange?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-viz-second
 # :class: dropdown
 #
@@ -407,7 +413,7 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 # that write into it, in pairs. The control patches a word on which nothing depends. The answer is open.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def changed(lost, won, n=1000):
     """Answers before and after, with so many lost and won."""
     before, after = torch.ones(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)

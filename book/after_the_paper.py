@@ -8,7 +8,7 @@
 # family and train it in seconds. We fine-tune one, and write each part that changed in a few lines. What a cell
 # computes is ours; the rest is cited.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import copy
 import itertools
 import math
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from annotated_transformer import (
     ModelConfig, PositionwiseFeedForward, SharedEmbedding, Transformer, causal_mask, greedy_search, make_batch,
     noam_learning_rate, scaled_dot_product_attention)
@@ -234,7 +234,7 @@ with torch.no_grad():
     by_word = F.cross_entropy(scores, test[:, 1:], reduction="none").mean(dim=0)
 print(f"reached {by_word.mean():.2f} nats per word, the floor is {floor:.2f}")
 
-# %% tags=["hide-cell", "row-S13"]
+# %% tags=["remove-cell", "row-S13"]
 assert floor - 0.01 < by_word.mean() < 1.15 * floor and round(floor, 3) == 0.539
 with torch.no_grad():
     here, there = gpt(test[:, :-1], causal_mask(9)), gpt(other[:, :-1], causal_mask(9))
@@ -509,7 +509,7 @@ assert 0.35 < tilted[1][ID["lake"]] < 0.55 and tilted[0.2][ID["lake"]] > 0.85
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Grouped bars of the probability of river, road, house and lake after the old bear eats honey near the. For pi zero all four are about a quarter. With beta 1 lake rises to nearly one half. With beta 0.2 lake has about 0.9 and road and house nearly nothing."}, "figure": {"caption": "The best distribution for a reward, by the weight of the penalty. Small $\\beta$ follows the reward, large $\\beta$ the language model.", "name": "fig-ap-tilt"}}
 later_pictures.ap_tilt(tilted, at, PLACES)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 def objective(p, beta):
     return ((p * reward).sum() - beta * (p * (p.log() - log_p)).sum()).item()
 
@@ -647,7 +647,7 @@ for norm, expected in (("pre", 3 * x.float()), ("post", F.layer_norm(3 * x.float
 # the strange 11,008 of LLaMA-7B: two thirds of $4 \cdot 4096$, rounded up to a multiple of 256. Why gates help is an
 # open question; Shazeer attributes their success "to divine benevolence".
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert math.ceil(2 / 3 * 4 * 4096 / 256) * 256 == 11008
 
 # %% [markdown]
@@ -696,7 +696,7 @@ print("scores 1,000 places on are the same:", same)
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the angle of one slow column pair over positions 0 to 2,048. A grey band marks the angles up to 1.6, seen in training up to position 512. The line for positions as they are leaves the band at 512 and rises to 6.5. The line for positions divided by 4 ends at the upper edge of the band. Right: ALiBi's weights relative to the present token over distance 0 to 60 for heads 1, 3 and 8 of 8: head 1 falls within a few tokens, head 3 within forty, head 8 stays above 0.75."}, "figure": {"caption": "Left: the angle by which RoPE turns a slow column pair ($i = 20$ of 32); grey: angles seen in a training up to position 512. Right: how ALiBi's heads weigh the past.", "name": "fig-ap-positions"}}
 angles = later_pictures.ap_positions()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert_close(angles["divided by 4"][2048], angles["as they are"][512])
 assert_close(rotate(torch.ones(2049, 64).double(), scale=1 / 4)[2048], rotate(torch.ones(513, 64).double())[512])
 assert_close(rotate(q).norm(dim=1), q.norm(dim=1))
@@ -738,7 +738,7 @@ later_pictures.ap_cache()
 # window and lets a few **global** tokens see all; BigBird {cite}`zaheer2020big` adds a few random keys. The pairs then
 # grow with $n$ in place of $n^2$.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 def cache_bytes(n, N, h, d_k, size=2):
     return 2 * N * n * h * d_k * size
 
@@ -827,7 +827,7 @@ few, many = (TopOneExperts(32, 128, E).parameters() for E in (1, 8))
 print("parameters with 1 and 8 experts:",
       sum(p.numel() for p in few), sum(p.numel() for p in many))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 torch.manual_seed(0)
 x, dense, sparse = torch.randn(100, 32), TopOneExperts(32, 128, 1), TopOneExperts(32, 128, 8)
 for token, output in zip(x, sparse(x)):
@@ -890,7 +890,7 @@ assert sum(p.numel() for p in sparse.parameters()) > 7.9 * sum(p.numel() for p i
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Log-log chart of training tokens over parameters. A grey line marks 20 tokens per parameter. GPT-3 and Gopher lie below it at one or two tokens per parameter, Chinchilla on it, LLaMA-7B above it with 149, Llama 3 8B far above with 1,875 and Llama 3 405B above with 39. The paper's base model lies at 38."}, "figure": {"caption": "Parameters and training tokens, as the cited papers give them. Grey: 20 tokens per parameter.", "name": "fig-ap-scaling"}}
 later_pictures.ap_scaling()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert math.isclose(6 * 175e9 * 300e9, 3.14e23, rel_tol=0.01)  # GPT-3's paper prints 3.14e23
 assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 
@@ -922,7 +922,7 @@ assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 # of equation {eq}`ap-language-model` rewards what is likely to be written. [Chapter
 # 7](7_attention_visualizations.ipynb) asks what attention weights tell about a model.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 generator = torch.Generator().manual_seed(0)
 p, q = (torch.randn(20, generator=generator, dtype=torch.float64).softmax(dim=0) for _ in range(2))
 accepted, missing = q * (p / q).clamp(max=1), (p - q).clamp(min=0)
@@ -937,20 +937,23 @@ assert_close(accepted + (1 - accepted.sum()) * missing / missing.sum(), p)  # sp
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Two holes
 # :label: ap-ex-two-holes
 #
 # Hide the animal *and* the food. What are the best probabilities that the encoder can give? If you *draw* both from
 # them, how often do they fit together? How could you do better with the same model?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Equation {eq}`ap-masked` treats the hidden words as independent.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-two-holes
 # :class: dropdown
 #
@@ -959,7 +962,7 @@ assert_close(accepted + (1 - accepted.sum()) * missing / missing.sum(), p)  # sp
 # words at once, and the refinement that helps it.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 holes = hide(hide(test[:200], torch.full((200,), ANIMAL)), torch.full((200,), FOOD))
 animals = torch.tensor([ID[animal] for animal in EATS])
 with torch.no_grad():
@@ -968,19 +971,21 @@ with torch.no_grad():
 fit_together = [EATS[WORDS[a]] == WORDS[f] for a, f in zip(holes[:, ANIMAL], food)]
 assert sum(fit_together) / 200 > 0.9 and 8 * (1 / 8) ** 2 == 1 / 8
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Forget the causal mask
 # :label: ap-ex-leak
 #
 # Train the language model without the mask. Which loss do you expect? How would you notice on a text of unknown floor?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # `train_language_model(mask=None)`. Who may look at word $t + 1$ now?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-leak
 # :class: dropdown
 #
@@ -988,21 +993,22 @@ assert sum(fit_together) / 200 > 0.9 and 8 * (1 / 8) ** 2 == 1 / 8
 # neighbour. On any text, change a word and see whether earlier logits move.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 leaking = train_language_model(mask=None)
 with torch.no_grad():
     too_good = (lambda total, n: total.item() / n)(*next_word_loss(leaking, test, mask=None))
     change = (leaking(other[:, :-1]) - leaking(test[:, :-1]))[:, :PLACE].abs().max().item()
 assert too_good < 0.5 * floor and change > 0.1
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Temperature
 # :label: ap-ex-temperature
 #
 # For logits $(2, 1, 0)$, compute the distribution at temperature 1, 0.5 and 2. What are the limits at 0 and at
 # infinity?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-temperature
 # :class: dropdown
 #
@@ -1010,7 +1016,7 @@ assert too_good < 0.5 * floor and change > 0.1
 # largest, as in greedy search; toward infinity the distribution becomes uniform.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 logits, entropies = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64), []
 for temperature, first in ((0.01, 1.0), (0.5, 0.867), (1, 0.665), (2, 0.506), (1000, 0.334)):
     p = (logits / temperature).softmax(dim=0)
@@ -1019,13 +1025,14 @@ for temperature, first in ((0.01, 1.0), (0.5, 0.867), (1, 0.665), (2, 0.506), (1
 assert entropies == sorted(entropies)
 assert entropies[0] < 1e-6 and math.isclose(entropies[-1], math.log(3), abs_tol=1e-5)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} LoRA costs nothing in use
 # :label: ap-ex-lora
 #
 # After training, how can you put LoRA's $A$ and $B$ away, so that the model is as fast as before, and what do you lose?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-lora
 # :class: dropdown
 #
@@ -1033,21 +1040,22 @@ assert entropies[0] < 1e-6 and math.isclose(entropies[-1], math.log(3), abs_tol=
 # with a small $A$ and $B$ of its own.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 lora = tuned["LoRA, rank 2"][0].encoder.layers[0].self_attention.W_V
 merged, x = lora.linear.weight.T + lora.A @ lora.B, torch.randn(5, 32)
 assert_close(lora(x), x @ merged)
 assert lora.B.abs().max() > 0.01
 assert torch.equal(lora.linear.weight, pretrained.encoder.layers[0].self_attention.W_V.weight)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Fewer key heads
 # :label: ap-ex-cache
 #
 # A model of LLaMA-7B's shape at 32,768 tokens: how large is its cache with 32 key heads, with 8, with 1? Which work
 # stays the same?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-cache
 # :class: dropdown
 #
@@ -1055,33 +1063,35 @@ assert torch.equal(lora.linear.weight, pretrained.encoder.layers[0].self_attenti
 # memory, and reading it at every step.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 assert [cache_bytes(32768, 32, heads, 128) / 2**30 for heads in (32, 8, 1)] == [16, 4, 0.5]
 q, k, v = torch.randn(1, 32, 5, 128), torch.randn(1, 1, 5, 128), torch.randn(1, 1, 5, 128)
 shared_heads = scaled_dot_product_attention(q, k, v)  # one key head for all 32 query heads, by broadcasting
 assert_close(shared_heads, F.scaled_dot_product_attention(q, k.expand_as(q), v.expand_as(q)))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} ALiBi's reach
 # :label: ap-ex-alibi
 #
 # With equal scores and a long text, which weight has the present token in ALiBi's steepest head of eight ($s = 1/2$),
 # and in its flattest ($s = 1/256$)? How far back does the weight fall to a hundredth of that?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # A geometric series with the ratio $e^{-s}$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-alibi
 # :class: dropdown
 #
 # $1 - e^{-s}$: 0.3935 and 0.0039. The weight falls to a hundredth after $\ln(100) / s$ places: 9.2 and 1,179.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 for head, here, reach in ((1, 0.3935, 9.2), (8, 0.0039, 1178.9)):
     slope = 2.0**-head
     last = (slope * torch.arange(-5000, 1, dtype=torch.float64)).softmax(dim=0)
@@ -1089,20 +1099,22 @@ for head, here, reach in ((1, 0.3935, 9.2), (8, 0.0039, 1178.9)):
     assert abs(math.log(100) / slope - reach) < 0.05
     assert_close(alibi_bias(50, head, h=8).softmax(dim=-1)[-1].double(), last[-50:] / last[-50:].sum())
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The paper's own budget
 # :label: ap-ex-6nd
 #
 # The base model: 65 million parameters, 100,000 steps of about 25,000 source and 25,000 target tokens. What does $6
 # N_p D$ give with $D$ the tokens of one side, and why has the paper's Table 2 $3.3 \cdot 10^{18}$?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # The paper's number is time × GPUs × sustained rate ([chapter 6.1](6_1_results.ipynb)).
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-6nd
 # :class: dropdown
 #
@@ -1111,18 +1123,19 @@ for head, here, reach in ((1, 0.3935, 9.2), (8, 0.0039, 1178.9)):
 # leaves out: scores, softmax, padding. It is about 38 tokens per parameter.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 operations = 6 * 65e6 * 25_000 * 100_000
 assert 3 < 3.3e18 / operations < 4 and f"{operations:.2e}" == "9.75e+17" and round(25_000 * 100_000 / 65e6) == 38
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} How many guesses survive?
 # :label: ap-ex-speculative
 #
 # A small model guesses $g$ words, each accepted with probability $a$; the first refusal ends the round, and the large
 # model always adds one word. How many words does a round yield on average, for $a = 0.8$, $g = 4$?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ap-ex-speculative
 # :class: dropdown
 #
@@ -1130,7 +1143,7 @@ assert 3 < 3.3e18 / operations < 4 and f"{operations:.2e}" == "9.75e+17" and rou
 # here 3.36 words per pass of the large model.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 expected = (1 - 0.8**5) / (1 - 0.8)
 accepted = torch.rand(100_000, 4, generator=torch.Generator().manual_seed(0)) < 0.8
 simulated = 1 + accepted.int().cumprod(dim=1).sum(dim=1).double().mean().item()

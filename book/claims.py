@@ -125,7 +125,7 @@ for case, (is_worse, is_near) in zip(cases, judged):
 # %% mystnb={"image": {"alt": "Five horizontal intervals of a BLEU difference around 0, with a grey band from minus 1 to 1. From minus 2 to minus 1.1: is worse holds, nearly the same does not. From minus 2 to 1: both cannot tell. From minus 0.5 to 0.5: nearly the same holds. From minus 0.9 to minus 0.2: both hold. From 1.1 to 2: neither holds."}, "figure": {"caption": "Five made-up intervals and their verdicts. Grey: the margin of nearly the same.", "name": "fig-claims-rules"}} tags=["hide-input"]
 variations_pictures.claims_rules(cases, judged)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert ["".join(verdict[0] for verdict in one) for one in zip(*judged)] == ["hcchd", "dchhd"]  # holds, cannot, does not
 
 # %% [markdown]
@@ -173,7 +173,7 @@ variations_pictures.claims_differences(early, late, counts, p_of)
 # epochs. Pre-norm is *better* than the paper's place of the norm by 30 % after two epochs, and by 5 % after ten: it learns
 # sooner. And positions are needed, after all: without them a model is 8 % ahead after two epochs, and 19 % behind after ten.
 
-# %% tags=["row-X12", "hide-cell"]
+# %% tags=["row-X12", "remove-cell"]
 said = {"unscaled": [78, 47], "unscaled-A1": [207, 274], "pre-norm": [-30, -5], "no-positions": [-8, 19]}
 means = {name: [some[name].scaled(some[name].found.mean) for some in (early, late)] for name in early if name in late}
 assert said == {name: [round(one) for one in means[name]] for name in said}
@@ -197,7 +197,7 @@ gap = [100 * math.expm1(learned["log_ppl_beyond_difference"][key])
 print("beyond, learned against sinusoids: "
       "{:+.1f} % ({:+.1f} to {:+.1f})".format(*gap))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 within = 100 * math.expm1(learned["log_ppl_within_difference"]["mean"])
 assert (round(within), round(gap[0])) == (-8, -11) and p_of["short-learned", "ppl_beyond", False] < 0.05
 
@@ -221,7 +221,8 @@ assert (round(within), round(gap[0])) == (-8, -11) and p_of["short-learned", "pp
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Too weak or not there?
 # :label: ex-claims-power
 #
@@ -229,13 +230,15 @@ assert (round(within), round(gap[0])) == (-8, -11) and p_of["short-learned", "pp
 # reports $-0.05$ with an interval from $-0.2$ to $+0.1$. Both intervals contain 0. Is the verdict on "is worse" the
 # same? And on "is nearly the same, within 1 BLEU"? (Let us take each as the only comparison.)
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Apply both rules to both intervals.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-claims-power
 # :class: dropdown
 #
@@ -243,26 +246,28 @@ assert (round(within), round(gap[0])) == (-8, -11) and p_of["short-learned", "pp
 # the first reaches beyond it, so we cannot tell. Only the second experiment has shown something.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 wide, narrow = made_up(-1.1, 0.5), made_up(-0.2, 0.1)
 print([worse("A1", measure="bleu")(numbers)[0] for numbers in (wide, narrow)],
       [nearly_the_same("A1", "bleu")(numbers)[0] for numbers in (wide, narrow)])
 assert nearly_the_same("A1", "bleu")(narrow)[0] == "holds" != nearly_the_same("A1", "bleu")(wide)[0]
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Many claims, some by chance
 # :label: ex-claims-many
 #
 # Forty claims are tested, each with a 95 % interval. Suppose that all true differences were 0. How many intervals
 # would exclude 0 anyway? And how many, if we had taken the range of three seeds for an interval?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Five percent of forty. With three seeds and pure chance, how often do all three have the same sign?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} ex-claims-many
 # :class: dropdown
 #
@@ -270,7 +275,7 @@ assert nearly_the_same("A1", "bleu")(narrow)[0] == "holds" != nearly_the_same("A
 # "All three seeds say so" is weak evidence. This is why the page corrects its 24 comparisons by Holm's rule.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 import random
 
 generator = random.Random(1)

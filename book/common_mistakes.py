@@ -5,7 +5,7 @@
 # they should be; or its loss is wonderful, and its translations are nonsense. In this chapter we make the famous
 # mistakes, one by one. Each entry has the mistake and **the one test that catches it**, and often a symptom.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 
 import torch
@@ -16,7 +16,7 @@ from annotated_transformer import (
     ModelConfig, MultiHeadAttention, Tokenizer, Transformer, attention_weights, causal_mask, greedy_search,
     label_smoothed_cross_entropy, make_batch, noam_learning_rate, padding_mask, positional_encoding,
     record_attention, scaled_dot_product_attention)
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from lab.display import use_style
 from lab.pictures import mistakes as mistakes_pictures
 from annotated_transformer.model.stacks import EncoderLayer
@@ -602,47 +602,52 @@ catches(row_sums_off, wrong=cross.T, right=cross)
 # notice.
 #
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A mask for both
 # :label: clinic-both
 #
 # The decoder's self-attention has no padding mask in this package. Why does every test above accept that?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # Where does padding stand, and what may a real position see?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} clinic-both
 # :class: dropdown
 # Padding stands on the right. A real position sees only itself and what is before it, so no padding, and what the
 # padded positions compute is left out of the loss.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 padded = F.pad(batch.target_in, (0, 2), value=0)
 assert torch.allclose(model(batch.source, padded)[:, :4], model(batch.source, batch.target_in), atol=1e-6)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Your own test
 # :label: clinic-own
 #
 # Embeddings are to be multiplied by $\sqrt{d_{\mathrm{model}}}$. Write a test that finds a model which forgets it, and
 # run it with `catches`.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # `model.embed(tokens)` minus the positions, against rows of `model.embedding.weight`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} clinic-own
 # :class: dropdown
 # The folded cell has one way to do it.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def scale_off(model):
     tokens = torch.tensor([[5, 7, 4]])
     embedded = model.embed(tokens) - positional_encoding(3, 16)
@@ -652,25 +657,27 @@ unscaled = small()
 unscaled.embedding.forward = lambda tokens: F.embedding(tokens, unscaled.embedding.weight)
 catches(scale_off, wrong=unscaled, right=small())
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The penalty upside down
 # :label: clinic-penalty
 #
 # A search *multiplies* the log-probability of an output of $n$ tokens by $((5 + n)/6)^\alpha$ where it should divide.
 # Does it prefer longer or shorter outputs than the right one? Write the test.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # Log-probabilities are negative.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} clinic-penalty
 # :class: dropdown
 # Shorter: the factor makes the negative score of a long output more negative still, where dividing makes it less so.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def loss_of_a_long_output(score):
     return max(0, score(-4.0, 5) - score(-4.0, 20))
 
@@ -678,26 +685,28 @@ catches(loss_of_a_long_output,
         wrong=lambda log_p, n: log_p * ((5 + n) / 6) ** 0.6,
         right=lambda log_p, n: log_p / ((5 + n) / 6) ** 0.6)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A test that cannot fail
 # :label: clinic-vacuous
 #
 # What is wrong with this test of the causal mask: run the model twice on the same input and compare the first two
 # positions?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # Which mistake would it refuse? Try `catches`.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} clinic-vacuous
 # :class: dropdown
 # It accepts every deterministic model. `catches` says so: it raises when the mistake passes. A test has to change what
 # must not matter.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 try:
     catches(two_runs_differ, wrong=leaking, right=model)
 except RuntimeError as error:

@@ -6,7 +6,7 @@
 # its authors published, which matters more when you want to repeat a result. Last come places where well-known code of
 # others differs from the paper.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import math
 import textwrap
 
@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from annotated_transformer import (
     ModelConfig, MultiHeadAttention, TrainConfig, make_batch, noam_learning_rate, scaled_dot_product_attention)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from lab.training_loop import fit, summed_loss
 from lab.display import refusal, use_style
 from lab.pictures import mistakes as mistakes_pictures
@@ -62,7 +62,7 @@ print(f"longest wavelength: printed formula {longest['printed']:,.0f}, "
 print(f"base: {hours:.1f} h; {done:.2e} of {training_cost(12, 8):.2e} "
       f"operations, {done / training_cost(12, 8):.0%}")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert (low, high, big_low, big_high) == (41_004, 41_208, 35_368, 36_344) and not low <= 37_000 <= high
 assert round(longest["printed"]) == 60_611 and round(longest["claimed"]) == 62_832
 assert round(hours, 1) == 11.1 and f"{done / 3.3e18:.0%}" == "29%"
@@ -121,7 +121,7 @@ for name, (model, train) in {"version 1": version_1,
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two curves of the learning rate over 20,000 steps. The paper's peaks at step 4,000; the one of the last default rises 0.7 times as steeply, peaks at step 8,000 about 1.4 times higher and stays twice as high after."}, "figure": {"caption": "The rate of equation 3 for base, and of the last default.", "name": "fig-errata-rate"}}
 paper_rate, today_rate = mistakes_pictures.errata_rate()
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert_close(noam_learning_rate(8000, 512, 8000, 2.0) / noam_learning_rate(4000, 512, 4000), math.sqrt(2))
 assert_close(today_rate[-1] / paper_rate[-1], 2.0)
 assert count_parameters(today[0]) - count_parameters(paper[0]) == 2 * 2 * 512  # the two final norms
@@ -174,7 +174,7 @@ plt.show()
 print(f"{gap.max():.3f} at most among 100 positions, "
       f"{gap.mean():.4f} on average")
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert 0.1 < gap.max() < 2 and gap.mean() < 0.1
 rates = [10000 ** (-i / 256) for i in range(256)], [10000 ** (-i / 255) for i in range(256)]
 assert round(2 * math.pi / rates[1][-1]) == 62_832 and round(2 * math.pi / rates[0][-1]) == 60_611
@@ -218,7 +218,7 @@ print(f"does a module have params()? {hasattr(nn.Module, 'params')}")
 column = torch.arange(512)
 mistakes_pictures.errata_exponent(column)
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 paper_share = (2 * math.pi * 10000.0 ** (column // 2 * 2 / 512) > 600).float().mean().item()
 wrong_share = (2 * math.pi * 10000.0 ** (2 * column / 512) > 600).float().mean().item()
 assert abs(paper_share - 0.5) < 0.01 and abs(wrong_share - 0.75) < 0.01
@@ -317,7 +317,7 @@ for kind in (MultiHeadAttention, DeafAttention):
     print(f"{kind.__name__:20} hears the memory: {hears}")
     assert hears == (kind is MultiHeadAttention)
 
-# %% tags=["row-L4", "hide-cell"]
+# %% tags=["row-L4", "remove-cell"]
 class PassesOn(nn.Module):  # as one listing's TransformerDecoderLayer(layer)
     def __init__(self, layer):
         super().__init__()
@@ -362,67 +362,74 @@ print("a child module over a number       no error; what is never called never d
 # :::
 #
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Which row fixes the vocabulary?
 # :label: errata-row
 #
 # Each printed number of parameters is rounded to a million, so each row of Table 3 allows an interval of vocabularies.
 # Which rows give the narrowest intervals, and why?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # We ask how many parameters one more token adds.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} errata-row
 # :class: dropdown
 # A token adds $d_{\mathrm{model}}$ parameters, so a million is $10^6 / d_{\mathrm{model}}$ tokens: 1,953 with 512, and
 # 977 with 1024. The widest model fixes the vocabulary best.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 widths = {row.name: vocabulary_interval([row]) for row in rows}
 sizes = {name: high - low + 1 for name, (low, high) in widths.items()}
 assert min(sizes, key=sizes.get) == "d_model=1024" and sizes["d_model=1024"] in (976, 977)
 assert sizes["base"] in (1953, 1954)
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The other smoothing
 # :label: errata-v-minus-2
 #
 # The Annotated Transformer's smoothing also leaves out the padding token: the right token gets $1 - \epsilon$, the
 # padding 0, and the $V - 2$ others share $\epsilon$. Is it our smoothing with another $\epsilon$ as well?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # Look at what our target gives to the padding token.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} errata-v-minus-2
 # :class: dropdown
 # It is another function: with any $\epsilon' > 0$ every token, the padding included, gets $\epsilon'/V$. The difference is
 # one token in $V$, too small to measure.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 assert all(smoothed(eps, 10)[3] > 0 for eps in (1e-6, 0.1, 0.5))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} A constant for the task
 # :label: errata-space
 #
 # The authors' code adds one learned vector $c$ to every token of the encoder's input, to say which task is meant. With
 # a single task $c$ is a constant. Can the shared embedding absorb it?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 # Adding $c$ to every row of $E \sqrt{d_{\mathrm{model}}}$ does the same to the encoder's input. What else does it
 # change?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} errata-space
 # :class: dropdown
 # Nearly: adding $c / \sqrt{d_{\mathrm{model}}}$ to all rows of $E$ moves the encoder's input as wanted. It also adds the
@@ -430,7 +437,7 @@ assert all(smoothed(eps, 10)[3] > 0 for eps in (1e-6, 0.1, 0.5))
 # the decoder's weights can learn to make up.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 torch.manual_seed(0)
 E, c, x = torch.randn(11, 6), torch.randn(6), torch.randn(3, 6)
 assert_close((x @ (E + c).T).softmax(-1), (x @ E.T).softmax(-1))

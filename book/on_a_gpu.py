@@ -8,7 +8,7 @@
 # that every fast way computes what the plain one does. Only {ref}`one section <section-gpu-measured>` has times that we
 # measured on a GPU: what a maker says is cited as the *vendor's figure*, and all cells run without one.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 import json
 import math
 import random
@@ -25,7 +25,7 @@ from IPython.display import Markdown, display
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -157,7 +157,7 @@ intensity = {name: operations / moved
 text = ", ".join(f"{name} {value:.1f}" for name, value in intensity.items())
 print(textwrap.fill(f"operations per byte: {text}", 90))
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 with torch.device("meta"), FlopCounterMode(display=False) as counter:
     torch.zeros(n, D) @ torch.zeros(D, F_)
 assert counter.get_total_flops() == WORKS["$W_1$"][0]
@@ -344,7 +344,7 @@ gpu_pictures.gpu_kept(flash_kept, lengths, math_kept)
 # the flag's triangle begins at the *top left*. In decoding, with one query and many keys, it would show the query the
 # first key alone, so `DecoderLayer` leaves it out there.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 by_mask = F.scaled_dot_product_attention(q, k, v, attn_mask=causal_mask(50))
 assert_close(F.scaled_dot_product_attention(q, k, v, is_causal=True), by_mask)
 newest = q[:, :, -1:]
@@ -388,7 +388,7 @@ print(f"loss of a step, padded {losses[0]:.4f}, packed {losses[1]:.4f}")
 # removes these too and gives the same loss. On a CPU our training packs by default. On a GPU it never does, because
 # packed steps were no faster there (below).
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert padded["grouped"] < 1.03 * sum(lengths) and round(1 - sum(lengths) / padded["at random"], 2) == 0.72
 assert math.isclose(*losses, rel_tol=1e-5)
 
@@ -426,7 +426,7 @@ gpu_pictures.gpu_memory(base, big, parts, per_token)
 # actual peak. If it does not fit, we **accumulate**: four batches of 6,250 tokens before one step of Adam equal one
 # batch of 25,000 ([chapter 5.2](5_2_training.ipynb)). We write `max_tokens=6250, accumulate=4`.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert count_parameters(base) == n_weights
 assert 16e9 < plan(base, 25_000, per_token["base"]) < 40e9
 assert plan(base, 6250, per_token["base"]) < 8e9 < plan(big, 6250, per_token["big"]) < GPUS["T4"].memory
@@ -473,7 +473,7 @@ print("fixed shapes:", graphs_for(range(11, 17), False),
 # stay the same
 # ([LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md)).
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 assert (graphs_for(range(11, 17), False), graphs_for(range(11, 17), True)) == (6, 1)
 assert ((1 + 1) + (2 + 1) + (1 + 1)) / (2 + 1) == 7 / 3
 
@@ -566,7 +566,7 @@ assert "the gradient of one batch is True" in done.stdout
 # bytes per parameter, 3.4 GB. We have not run it on several GPUs; with two and four processes on a CPU, losses are the
 # same to $10^{-5}$ in our tests.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 sent = 2 * 7 / 8 * 4 * n_weights
 assert round(sent / 1e9, 2) == 0.44 and round(1e3 * sent / 16e9) == 28 and round(sent / 16e9 / 0.4, 2) == 0.07
 
@@ -660,7 +660,7 @@ print(f"of the vendor's rate in bf16, padded: "
 # they ran at 0.90 of eager's speed, and at 0.60 of the speed of the padded compiled step. We do not know why. We have not
 # run the 1.4 hours, nor measured *big*.
 
-# %% tags=["hide-cell"]
+# %% tags=["remove-cell"]
 gain = {key[:2]: round(one["tokens_per_s"] / found[*key[:2], False]["tokens_per_s"], 2) for key, one in found.items() if key[2]}
 assert gain == {("bf16", False): 1.55, ("bf16", True): 0.9, ("tf32", False): 1.2} and 1.3 < found["bf16", False, True]["hours"] < 1.5
 assert f"{found['bf16', False, False]['share_of_product']:.0%} {measured_share(False):.0%}" == "15% 12%"
@@ -686,7 +686,8 @@ assert f"{of['batching'][0]['padding']:.0%}" == "20%"
 
 # %% [markdown]
 # ## Exercises
-#
+
+# %% [markdown] tags=["exercise"]
 # ```{exercise} When is decoding compute-bound?
 # :label: gpu-ex-decode
 #
@@ -694,13 +695,15 @@ assert f"{of['batching'][0]['padding']:.0%}" == "20%"
 # compute-bound on an A100, by equation {eq}`gpu-intensity`? Is there such an $n$ for $W_Q$ of the *base* model on an
 # H100?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Solve $1/n = 1/I - 1/D - 1/E$ for $I$ at the ridge.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} gpu-ex-decode
 # :class: dropdown
 #
@@ -708,27 +711,29 @@ assert f"{of['batching'][0]['padding']:.0%}" == "20%"
 # $1/295 - 2/512$, is negative: it stays memory-bound with any number of tokens.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def tokens_needed(gpu, D, E):
     rest = gpu.bandwidth / gpu.rate - 1 / D - 1 / E
     return math.ceil(1 / rest) if rest > 0 else math.inf
 
 assert tokens_needed(GPUS["A100 80GB"], 1024, 4096) == 189 and tokens_needed(h100, 512, 512) == math.inf
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} How small may a step be?
 # :label: gpu-ex-adam
 #
 # Adam moves 28 bytes per parameter; the products of a step take 6 operations per parameter and token. With how many
 # tokens on each side do the two take equally long on an H100, each at its bound? On a P100?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # $28 N / B = 6 N n / R$. The number of parameters cancels.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} gpu-ex-adam
 # :class: dropdown
 #
@@ -736,24 +741,26 @@ assert tokens_needed(GPUS["A100 80GB"], 1024, 4096) == 189 and tokens_needed(h10
 # products, so faster arithmetic wants larger batches.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 equal = {name: 28 * gpu.rate / (6 * gpu.bandwidth) for name, gpu in GPUS.items()}
 assert round(equal["H100 SXM"]) == 1378 and round(equal["P100"]) == 61
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Merge two halves
 # :label: gpu-ex-merge
 #
 # Two GPUs each attend to half of the keys and return $(m, z, o)$ of equation {eq}`gpu-online`. Write `merge(a, b)`,
 # which gives the triple of all keys. Does the order matter?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Bring both to the larger $m$.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} gpu-ex-merge
 # :class: dropdown
 #
@@ -761,7 +768,7 @@ assert round(equal["H100 SXM"]) == 1378 and round(equal["P100"]) == 61
 # tree of merges will do. This is how very long sequences are spread over several GPUs.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 def partial(q, k, v):
     s = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     m = s.amax(dim=-1, keepdim=True)
@@ -778,20 +785,22 @@ for pair in (halves, halves[::-1]):
     _, z, o = merge(*pair)
     assert_close(o / z, scaled_dot_product_attention(q, k, v))
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} The mean of means
 # :label: gpu-ex-mean
 #
 # Two processes have shares of 10 and 30 tokens, with mean losses of 2 and 4 nats. Each divides its loss by its own
 # tokens, and DDP averages. Which loss is descended, and which should be?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # How much does one token of each share weigh?
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} gpu-ex-mean
 # :class: dropdown
 #
@@ -799,60 +808,64 @@ for pair in (halves, halves[::-1]):
 # counts three times as much.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 shares = ((10, 2.0), (30, 4.0))
 of_tokens = sum(tokens * mean for tokens, mean in shares) / sum(tokens for tokens, _ in shares)
 ddp = sum(2 * tokens * mean / 40 for tokens, mean in shares) / 2  # with the factor of the script
 assert sum(mean for _, mean in shares) / 2 == 3 and of_tokens == ddp == 3.5 and (1 / 10) / (1 / 30) == 3
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Make it fit
 # :label: gpu-ex-fit
 #
 # Choose `max_tokens` and `accumulate` for the *big* model on a GPU of 16 GB, with a fifth of the memory kept for what
 # the plan leaves out, and at least 25,000 tokens in a step.
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # Solve equation {eq}`gpu-memory` for the tokens.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} gpu-ex-fit
 # :class: dropdown
 #
 # Weights, gradients and moments take 3.4 GB. The first `accumulate` that fits is 4, with `max_tokens=6250`.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 accumulate = 1
 while plan(big, math.ceil(25_000 / accumulate), per_token["big"]) > 0.8 * 16e9:
     accumulate += 1
 settings = TrainConfig(max_tokens=math.ceil(25_000 / accumulate), accumulate=accumulate)
 assert (settings.max_tokens, accumulate) == (6250, 4) and round(16 * count_parameters(big) / 1e9, 1) == 3.4
 
-# %% [markdown]
+# %% [markdown] tags=["exercise"]
 # ```{exercise} Days
 # :label: gpu-ex-days
 #
 # At 12 percent of the vendor's rate, which we measured on an H200 with eager steps, how long do the paper's 100,000
 # steps of base take on one T4, A100, H100? At which share of its rate does one H100 need the paper's twelve hours?
 # ```
-#
+
+# %% [markdown]
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
 # A step has $6 \cdot 63{,}045{,}632 \cdot 25{,}000$ operations, within 2 percent.
 # ```
-#
+
+# %% [markdown] tags=["solution"]
 # ```{solution} gpu-ex-days
 # :class: dropdown
 #
 # 33.3 hours on a T4, 6.9 on an A100, 2.2 on an H100. One H100 needs 2.2 percent of its rate for what eight P100 did.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "solution"]
 hours = {name: step_operations * 1e5 / (measured_share(False) * gpu.rate) / 3600 for name, gpu in GPUS.items()}
 assert [round(hours[name], 1) for name in ("T4", "A100 80GB", "H100 SXM")] == [33.3, 6.9, 2.2]
 assert f"{step_operations * 1e5 / (12 * 3600 * h100.rate):.1%}" == "2.2%" and n_weights == 63_045_632

@@ -35,7 +35,7 @@ def test_the_first_code_cell_fetches_the_book(chapter: Path) -> None:
 @in_notebooks
 def test_the_badge_opens_this_very_notebook(chapter: Path) -> None:
     badge = stored(chapter).cells[0]
-    notebook = f"{urlsplit(ADDRESS).path}/blob/main/book/{chapter.stem}.ipynb"
+    notebook = f"{urlsplit(ADDRESS).path}/blob/main/notebooks/{chapter.stem}.ipynb"
     address = f"https://colab.research.google.com/github{notebook}"
     assert badge.cell_type == "markdown" and badge.source.endswith(f"]({address})")
     assert "remove-cell" in badge.metadata.tags  # the pages ask no other host for a picture
@@ -93,7 +93,7 @@ def test_a_new_address_needs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert notebooks.is_stale(source)
     assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
     badge = stored(source).cells[0]
-    assert badge.source.endswith("/github/someone/fork/blob/trunk/book/small.ipynb)")
+    assert badge.source.endswith("/github/someone/fork/blob/trunk/notebooks/small.ipynb)")
     first, code = code_cells(source)
     assert '"https://github.com/someone/fork"' in first.source
     assert (first.execution_count, code.execution_count) == (1, 2)

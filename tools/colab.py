@@ -45,9 +45,14 @@ if "google.colab" in sys.modules:  # On Colab: fetch the book. Elsewhere this do
 
 
 @cache
+def settings() -> dict[str, Any]:
+    """What _config.yml says."""
+    return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+
+
 def repository() -> dict[str, str]:
     """`repository` of _config.yml: its url, its branch, and path_to_book."""
-    return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+    return settings()["repository"]
 
 
 def revisions() -> list[str]:
@@ -61,12 +66,12 @@ def revisions() -> list[str]:
 
 
 def address(chapter: str) -> str:
-    """Where Colab opens the notebook book/CHAPTER.ipynb."""
+    """Where Colab opens the notebook notebooks/CHAPTER.ipynb, the plain form of a chapter."""
     at_github, branch = (
         repository()["url"].removeprefix("https://github.com/"),
         repository()["branch"],
     )
-    notebook = f"{at_github}/blob/{branch}/book/{chapter}.ipynb"
+    notebook = f"{at_github}/blob/{branch}/notebooks/{chapter}.ipynb"
     return f"https://colab.research.google.com/github/{notebook}"
 
 
