@@ -1,7 +1,6 @@
 """The files for those who work on the project: workflows, forms, hooks, editors' settings."""
 
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -69,31 +68,16 @@ def test_the_version_is_one() -> None:
     assert newest and newest[1] in (version, "Unreleased")
 
 
-def tracked() -> list[Path]:
-    if not shutil.which("git") or not (ROOT / ".git").exists():
-        pytest.skip("no git checkout")
-    named = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    return [ROOT / name for name in named.split("\0") if name and (ROOT / name).is_file()]
-
-
-def test_the_files_are_as_the_editor_is_told() -> None:
-    """UTF-8, LF, a last line that ends, no space at the end of a line, no tab in Python."""
-    wrong = []
-    for path in tracked():
-        data = path.read_bytes()
-        if not data or path.suffix in (".png", ".model", ".safetensors") or b"\0" in data:
-            continue
-        text = data.decode("utf-8")
-        faults = {"CR": r"\r", "no newline at the end": r"[^\n]\Z"}
-        if path.suffix != ".ipynb":
-            faults["space at the end of a line"] = r"[ \t]$"
-        if path.suffix == ".py":
-            faults["tab"] = r"^ *\t"
-        found = [name for name, fault in faults.items() if re.search(fault, text, flags=re.M)]
-        wrong += [(str(path.relative_to(ROOT)), name) for name in found]
-    assert wrong == []
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+@pytest.mark.parametrize(
+    ("fault", "files"),
+    [("\r", ["."]), ("[ \t]$", [".", ":!*.ipynb"]), ("^ *\t", ["*.py"])],
+    ids=["CR", "space at the end of a line", "tab"],
+)
+def test_the_files_are_as_the_editor_is_told(fault: str, files: list[str]) -> None:
+    command = ["git", "grep", "-InE", fault, "--", *files]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("", "")
 
 
 def test_nothing_is_unpickled() -> None:

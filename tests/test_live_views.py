@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tools.browser import CHROMIUM, SECONDS, served
+from tools.browser import CHROMIUM, served
 
 HTML = Path(__file__).parents[1] / "_build" / "html"
 # What a view shows of its own, and what it leaves to the others.
@@ -39,16 +39,6 @@ pytestmark = [
 def address():
     with served(HTML.parent) as address:
         yield f"{address}/{HTML.name}/book"
-
-
-@pytest.fixture(scope="module")
-def plain(tab):
-    """A tab in which JavaScript is switched off."""
-    browser = tab.context.browser
-    assert browser is not None
-    with browser.new_context(java_script_enabled=False) as context:
-        context.set_default_timeout(1000 * SECONDS)
-        yield context.new_page()
 
 
 @pytest.fixture
@@ -98,20 +88,3 @@ def test_a_chapter_shows_its_view_alive_on_a_phone(phone, address, chapter):
     for place in (phone, frame):
         assert place.evaluate(STICKS_OUT) == 0
     assert errors == []
-
-
-@in_chapters
-def test_without_javascript_the_stored_example_is_there(plain, address, chapter):
-    name, *_ = VIEWS[chapter]
-    plain.goto(f"{address}/{chapter}.html")
-    view = plain.locator(".translator-view[data-src]")
-    expect(view.locator("iframe")).to_have_count(0)
-    expect(view.locator(".stored")).to_be_visible()
-    address_of_view = unquote(view.get_attribute("data-src") or "")
-    assert f"#view={name}&text=" in address_of_view
-    words = view.locator(".stored > *").all_inner_texts()
-    if name in ("translate", "beam", "knock-out"):
-        assert words[0] == address_of_view.rpartition("text=")[2] and words[1]
-    else:
-        assert view.locator(".stored tbody tr").count() > 3
-    assert (view.get_by_role("link").get_attribute("href") or "").endswith("translator/index.html")

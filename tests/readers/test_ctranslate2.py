@@ -18,7 +18,6 @@ from exports import (
     same,
     sources,
 )
-from model_bin import by_our_names, stored
 from program import answer, borrow, needs
 
 from annotated_transformer.checkpoint.directory import write_directory
@@ -81,11 +80,10 @@ def random_configuration(seed):
 
 
 @torch.no_grad()
-def test_twenty_random_configurations_out_and_back(tmp_path, figure):
+def test_twenty_random_configurations_compute_the_same(tmp_path, figure):
     largest = 0.0
     for seed in range(20):
-        ours, theirs = (tmp_path / f"{name}-{seed}" for name in ("ours", "theirs"))
-        model = checkpoint_of(ours, seed, **random_configuration(seed))
+        model = checkpoint_of(tmp_path / str(seed), seed, **random_configuration(seed))
         engine = CTranslate2Engine(model, toy_tokenizer())
         for length in (2, 9):
             source, target = (random_tokens(i, length + i, high=280) for i in (1, 3))
@@ -96,10 +94,6 @@ def test_twenty_random_configurations_out_and_back(tmp_path, figure):
             pieces = [[[engine.pieces[i] for i in ids.tolist()]] for ids in (source, target)]
             found = torch.tensor(engine.translator.score_batch(*pieces)[0].log_probs)
             largest = max(largest, float((found - expected).abs().max()))
-        ctranslate2.export_checkpoint(ours, theirs)
-        back = by_our_names(stored(theirs / "model.bin"), model.config)
-        assert back.keys() == model.state_dict().keys()
-        assert all(torch.equal(x, back[name]) for name, x in model.state_dict().items())
     figure(f"CTranslate2: log P of 20 random configurations differ by {largest:.1e} at most")
     assert largest <= 1e-5
 

@@ -1,7 +1,6 @@
 """A checkpoint that is dropped on the page: what it computes, run in Node, and what is refused."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from annotated_transformer.extras.formats.importing import import_checkpoint
 from annotated_transformer.extras.page.int8_rows import with_int8_rows
 from annotated_transformer.extras.page.writing import write_page
 from tools.page_engine import NODE, run_engine
-from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs, toy_tokenizer
+from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs
 
 BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 NONE = {"positions": True, "without": []}
@@ -140,95 +139,3 @@ def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(page,
     ]
     by_id = {i: piece for piece, i in vocabulary.items()}
     assert decoded == [target.decode_pieces([by_id[i] for i in one]) for one in lists]
-
-
-def damaged(tmp_path, marian):
-    """(folder, what is said of it), each a copy of a good one with one thing wrong."""
-
-    def copy(name, kind="own"):
-        return shutil.copytree(tmp_path / kind, tmp_path / name)
-
-    def settings(name, kind="own", **changes):
-        folder = copy(name, kind)
-        config = json.loads((folder / "config.json").read_text())
-        config.get("model", config).update(changes)
-        (folder / "config.json").write_text(json.dumps(config))
-        return folder
-
-    def weights(name, change):
-        folder = copy(name)
-        tensors = load_file(folder / "model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "model.safetensors")
-        return folder
-
-    def cut(name, file, end):
-        folder = copy(name)
-        (folder / file).write_bytes((folder / file).read_bytes()[:end])
-        return folder
-
-    small_checkpoint(tmp_path / "own")
-    shutil.copytree(marian, tmp_path / "marian")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    yield empty, "has no config.json"
-    for missing in ("tokenizer.model", "model.safetensors"):
-        folder = copy(f"without {missing}")
-        (folder / missing).unlink()
-        yield folder, f"has no {missing}"
-    pickled = copy("pickled")
-    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    yield pickled, "cannot read safely"
-    for content, said in (
-        ("{", "no JSON"),
-        ("[]", "is of no type"),
-        ('{"model_type": "bert"}', "is of bert"),
-    ):
-        folder = copy(f"config {said}")
-        (folder / "config.json").write_text(content)
-        yield folder, said
-    yield settings("large", vocab_size=10**8), "at most 75.0 million parameters"
-    yield settings("deep", N=10**9), "N must be at most 1024"
-    yield settings("negative", d_k=-1), "d_k must be a positive integer, got -1"
-    yield settings("no end", eos_id=280), "eos_id must be an id of the vocabulary, got 280"
-    yield settings("odd", d_model=7), "d_model must be even, got 7"
-    yield settings("swiglu", activation="swiglu"), "knows no RMSNorm"
-    yield settings("other words", vocab_size=281), "do not belong together"
-    yield settings("learned", positions="learned"), "no positions.weight of shape"
-    yield settings("wide", d_ff=9000), "at most 8259 products"
-    yield settings("unequal", "marian", decoder_layers=1), "not of one size"
-    yield settings("unscaled", "marian", scale_embedding=False), "one scaled embedding"
-    yield settings("tanh", "marian", activation_function="tanh"), "activation tanh"
-    table, layer = "embedding.weight", "encoder.layers.0"
-    yield weights("nan", lambda t: t[table][3, 2].fill_(torch.nan)), f"not finite, in {table}"
-    norm = f"{layer}.add_norm_1.norm.bias"
-    yield weights("norm", lambda t: t[norm].fill_(torch.inf)), "not finite"
-    bias = f"{layer}.feed_forward.W_1.bias"
-    yield weights("lacks", lambda t: t.pop(bias)), f"has no {bias} of shape"
-    integers = weights("integers", lambda t: t.update({table: t[table].int()}))
-    yield integers, "numbers of the kind I32"
-    for name, content in (("empty", b""), ("short", b"\1\0\0\0"), ("long", b"\xff" * 16)):
-        folder = copy(f"{name} weights")
-        (folder / "model.safetensors").write_bytes(content)
-        yield folder, "is no safetensors file"
-    yield cut("cut", "model.safetensors", -100), "lies beyond its end"
-    middle = len(toy_tokenizer().model_bytes) // 2
-    yield cut("cut tokenizer", "tokenizer.model", middle), "tokenizer"
-    ids = copy("ids", "marian")
-    vocabulary = json.loads((ids / "vocab.json").read_text("utf-8"))
-    (ids / "vocab.json").write_text(json.dumps(vocabulary | {"</s>": 1}))
-    yield ids, "do not belong together"
-    (copy("no vocabulary", "marian") / "vocab.json").unlink()
-    yield tmp_path / "no vocabulary", "has no vocab.json"
-
-
-def test_what_does_not_fit_is_refused_in_one_line_and_the_first_model_stays(tmp_path, page, marian):
-    cases = list(damaged(tmp_path, marian[0]))
-    ask = {"do": "translate", "texts": ["tea"], "settings": {}}
-    jobs = [{"do": "open", "folder": str(folder)} for folder, _ in cases]
-    before, *answers, after = run_engine(page, ask, *jobs, ask)
-    assert before == after and len(cases) >= 25
-    for (folder, said), answer in zip(cases, answers, strict=True):
-        assert answer.keys() == {"refused", "kind"}, folder.name
-        assert answer["kind"] == "Refusal" and said in answer["refused"], (folder.name, answer)
-        assert "\n" not in answer["refused"] and len(answer["refused"]) < 200

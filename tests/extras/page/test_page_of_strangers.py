@@ -6,6 +6,7 @@ import shutil
 import time
 
 import pytest
+import torch
 from marian_form import write_marian
 from safetensors.torch import load_file, save_file
 
@@ -98,7 +99,81 @@ def added(folder, message):
     path.write_bytes(path.read_bytes() + message)
 
 
+def weights(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+def write(folder, file, content):
+    (folder / file).write_bytes(content)
+
+
+def cut(folder, file, share):
+    content = (folder / file).read_bytes()
+    write(folder, file, content[: int(share * len(content))])
+
+
+def remove(folder, file):
+    (folder / file).unlink()
+
+
+def pickled(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+TABLE = "embedding.weight"
+NORM = "encoder.layers.0.add_norm_1.norm.bias"
+BIAS = "encoder.layers.0.feed_forward.W_1.bias"
 BROKEN = [
+    *(
+        ("own", remove, {"file": file}, f"has no {file}")
+        for file in ("config.json", "tokenizer.model", "model.safetensors")
+    ),
+    ("own", pickled, {}, "cannot read safely"),
+    *(
+        ("own", write, {"file": "config.json", "content": content}, words)
+        for content, words in (
+            (b"{", "no JSON"),
+            (b"[]", "is of no type"),
+            (b'{"model_type": "bert"}', "is of bert"),
+        )
+    ),
+    *(
+        ("own", model_settings, changes, words)
+        for changes, words in (
+            ({"vocab_size": 10**8}, "at most 75.0 million parameters"),
+            ({"N": 10**9}, "N must be at most 1024"),
+            ({"d_k": -1}, "d_k must be a positive integer, got -1"),
+            ({"eos_id": 280}, "eos_id must be an id of the vocabulary, got 280"),
+            ({"d_model": 7}, "d_model must be even, got 7"),
+            ({"activation": "swiglu"}, "knows no RMSNorm"),
+            ({"vocab_size": 281}, "do not belong together"),
+            ({"positions": "learned"}, "no positions.weight of shape"),
+            ({"d_ff": 9000}, "at most 8259 products"),
+        )
+    ),
+    ("marian", settings, {"decoder_layers": 1}, "not of one size"),
+    ("marian", settings, {"scale_embedding": False}, "one scaled embedding"),
+    ("marian", settings, {"activation_function": "tanh"}, "activation tanh"),
+    *(
+        ("own", weights, {"change": change}, words)
+        for change, words in (
+            (lambda t: t[TABLE][3, 2].fill_(torch.nan), f"not finite, in {TABLE}"),
+            (lambda t: t[NORM].fill_(torch.inf), "not finite"),
+            (lambda t: t.pop(BIAS), f"has no {BIAS} of shape"),
+            (lambda t: t.update({TABLE: t[TABLE].int()}), "numbers of the kind I32"),
+        )
+    ),
+    *(
+        ("own", write, {"file": "model.safetensors", "content": content}, "is no safetensors file")
+        for content in (b"", b"\1\0\0\0", b"\xff" * 16)
+    ),
+    ("own", cut, {"file": "model.safetensors", "share": 0.99}, "lies beyond its end"),
+    ("own", cut, {"file": "tokenizer.model", "share": 0.5}, "tokenizer"),
+    ("marian", vocabulary, {"</s>": 1}, "do not belong together"),
+    ("marian", remove, {"file": "vocab.json"}, "has no vocab.json"),
     *(
         ("own", settings, {"doubt": doubt}, DOUBT)
         for doubt in (
@@ -146,16 +221,22 @@ BROKEN = [
 
 
 @needs_node
-def test_what_a_stranger_wrote_is_refused_in_a_sentence(tmp_path, page_of_ours):
+def test_what_a_stranger_wrote_is_refused_in_a_sentence_and_the_first_model_stays(
+    tmp_path, page_of_ours
+):
     small_checkpoint(tmp_path / "own")
     write_marian(tmp_path / "marian")
     folders = []
     for i, (kind, harm, changes, _) in enumerate(BROKEN):
         folders.append(shutil.copytree(tmp_path / kind, tmp_path / str(i)))
         harm(folders[-1], **changes)
-    for (*_, words), answer in zip(BROKEN, opened(page_of_ours, *folders), strict=True):
+    ask = {"do": "translate", "texts": ["tea"], "settings": {}}
+    jobs = [{"do": "open", "folder": str(folder)} for folder in folders]
+    before, *answers, after = run_engine(page_of_ours, ask, *jobs, ask)
+    assert before == after
+    for (*_, words), answer in zip(BROKEN, answers, strict=True):
         assert answer.get("kind") == "Refusal" and words in answer["refused"], (words, answer)
-        assert len(answer["refused"]) < 300
+        assert "\n" not in answer["refused"] and len(answer["refused"]) < 300
 
 
 @needs_node

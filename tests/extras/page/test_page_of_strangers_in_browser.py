@@ -1,13 +1,11 @@
 """A report fences what a stranger wrote; of a chosen folder its own files are read."""
 
 import re
-from pathlib import Path
 from urllib.parse import quote
 
 from playwright.sync_api import Page, expect
 
 from exported_page import IN_CHROMIUM, open_page
-from toys import small_checkpoint
 
 pytestmark = IN_CHROMIUM
 
@@ -22,14 +20,3 @@ def test_a_report_shows_a_strangers_text_as_it_is(page: Page, address: str) -> N
     assert copied.startswith(f"Text (en):\n\n`````\n{text}\n`````\n\nTranslation (de):\n\n```")
     outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", copied, flags=re.M | re.S)
     assert not any(mark in outside for mark in ("<img", "@someone", "#1", "`"))
-
-
-def test_of_a_chosen_folder_the_files_directly_in_it_are_read(
-    page: Page, address: str, tmp_path: Path
-) -> None:
-    small_checkpoint(tmp_path / "runs" / "best")
-    open_page(page, address)
-    said = page.locator("#own-said")
-    for folder, line in (("runs", "the folder has no config.json"), ("runs/best", "model is here")):
-        page.set_input_files("#folder", tmp_path / folder)
-        expect(said).to_contain_text(line)

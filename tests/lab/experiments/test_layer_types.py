@@ -49,13 +49,6 @@ def test_a_window_sees_what_a_band_mask_lets_through(shape, r):
     assert_close(x.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("shape", [(L, D), (B, L, D)], ids=str)
-def test_the_widest_window_is_self_attention(shape):
-    x = random(*shape)
-    assert_close(restricted_self_attention(x, 2 * L - 1), self_attention(x))
-    assert_close(self_attention(x), band(x, 2 * L))
-
-
 def test_windows_are_neither_copied_nor_computed_twice():
     """Memory grows with n as n does, and stays far below the n r d of copied windows
     and the n^2 of all scores."""

@@ -160,18 +160,6 @@ def test_a_treebank_is_downloaded_once(name, monkeypatch, web, empty_cache, caps
     assert [gzip.decompress((folder / f"{file}.gz").read_bytes()) for file in FILES] == CONTENTS
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_treebank_is_read_from_a_directory(packed, tmp_path, monkeypatch, web):
-    stand_in(monkeypatch, "craft", web / "nowhere")
-    folder = tmp_path / "data" / "craft"
-    folder.mkdir(parents=True)
-    for file, text in zip(FILES, CONTENTS, strict=True):
-        (folder / (file + ".gz" * packed)).write_bytes(gzip.compress(text) if packed else text)
-    monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(tmp_path / "data"))
-    assert len(treebank.load("craft", "test")) == 26
-
-
 @pytest.mark.parametrize("name", ["ptb-sample", "craft"])
 def test_a_changed_byte_is_refused_and_not_kept(name, monkeypatch, web, empty_cache):
     stand_in(monkeypatch, name, web)
@@ -202,13 +190,6 @@ def test_what_cannot_be_fetched_is_one_line(name, file, content, words, monkeypa
     with pytest.raises(ConfigError, match=words) as error:
         treebank.load(name, "test")
     assert "\n" not in str(error.value)
-
-
-def test_a_damaged_file_is_one_line(monkeypatch, web):
-    stand_in(monkeypatch, "craft", web)
-    (web / FILES[2]).write_bytes(gzip.compress(CONTENTS[2])[:-9])
-    with pytest.raises(ConfigError, match="cannot read"):
-        treebank.load("craft", "test", web)
 
 
 @pytest.mark.parametrize(
