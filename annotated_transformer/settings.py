@@ -20,7 +20,7 @@ from annotated_transformer.views import html_table
 OTHER_NAMES = """
 N n layers num_layers n_layers hidden_layers encoder_layers depth / h heads num_heads n_heads nhead
 d_model hidden hidden_size width dim embed_dim / d_ff ffn_dim dim_feedforward intermediate_size
-p_drop dropout drop / vocab_size vocabulary / learning_rate lr rate peak_lr max_lr
+p_drop dropout drop / vocab_size vocabulary / peak_rate learning_rate lr rate peak_lr max_lr
 lr_factor learning_rate lr rate peak_lr max_lr / max_tokens batch batch_size
 train_steps epochs num_train_epochs steps n_steps max_steps iterations / steps epochs train_steps
 warmup_steps warmup warmup_ratio / eps_ls label_smoothing smoothing / time minutes max_time
