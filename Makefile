@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html refresh words colab experiments corpus lint workflows javascript format check readers floor ceiling test mutants clean
+.PHONY: help book html refresh words student notebook colab experiments corpus lint workflows javascript format check readers floor ceiling test mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -31,6 +31,13 @@ refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attentio
 words: $(INSTALLED)  ## where only words and tags of chapters have changed: store them, keep the outputs
 	$(BIN)/python -m tools.notebooks words $(CHAPTER)
 	$(BIN)/python -m tools.plain
+
+student: $(INSTALLED)  ## a chapter without its solutions, make student CHAPTER=book/3_2_attention.py, into student/
+	@$(BIN)/python -m tools.plain --student $(or $(CHAPTER),$(error name it: make student CHAPTER=book/3_2_attention.py))
+
+notebook: $(INSTALLED) corpus  ## open the chapters in JupyterLab, in this environment
+	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null || $(BIN)/python -m pip install --quiet jupyterlab
+	$(BIN)/jupyter lab notebooks
 
 colab: $(INSTALLED)  ## run every chapter, or CHAPTER=book/x.py, under Colab's versions (Linux, root; some 5 GB)
 	$(BIN)/python -m tools.colab_rehearsal $(CHAPTER)
@@ -98,6 +105,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) tools/install.py $(VENV) -- -r requirements.txt -- --no-deps -e .
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | sed 's|$$|/lab_of_the_book.pth|' | xargs -I FILE sh -c 'echo "$(CURDIR)/book" > "FILE"'
 
 OLDER := requirements-transformers-4.txt
 .readers/.installed: requirements-readers.txt $(OLDER)

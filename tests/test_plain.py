@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from test_book import CHAPTERS
 from tools import colab, notebooks, plain
@@ -61,6 +62,29 @@ def test_its_code_is_the_chapters_and_solutions_are_folded(chapter):
         if cell.cell_type == "markdown"
     )
     assert text.count("<details><summary>Solution</summary>") == n_solutions
+
+
+@each
+def test_a_student_gets_no_solution(chapter):
+    notebook = plain.without_solutions(plain.plain_notebook(chapter))
+    text = "\n".join(cell.source for cell in notebook.cells)
+    assert "<summary>Solution" not in text
+    assert text.count("**Exercise ") == sum(
+        "exercise" in cell.metadata.get("tags", []) for cell in notebook.cells
+    )
+
+
+@pytest.mark.slow
+def test_a_students_notebook_runs_from_top_to_bottom(tmp_path):
+    """Where the book stands beside its folder, whatever the directory of the kernel's start."""
+    notebook = plain.without_solutions(plain.plain_notebook(notebooks.BOOK / "3_2_masks.py"))
+    (tmp_path / "student").mkdir()
+    (tmp_path / "book").symlink_to(notebooks.BOOK)
+    client = NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": tmp_path / "student"}}
+    )
+    client.execute()
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
 
 
 def test_words_are_made_plain():

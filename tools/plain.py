@@ -2,6 +2,8 @@
 
     python -m tools.plain            write notebooks/*.ipynb, without outputs
     python -m tools.plain --check    exit with 1 if one of them is not what its chapter makes
+    python -m tools.plain --student book/x.py
+                                     write student/x.ipynb, without the solutions
 
 The cells are those of `book/`, in their order. In their words, a citation is an author and a year,
 a reference is a link to the page of the site, an admonition is a quotation, and a solution is
@@ -212,10 +214,26 @@ def plain_notebook(path: Path) -> NotebookNode:
     return notebook
 
 
+def without_solutions(notebook: NotebookNode) -> NotebookNode:
+    """The notebook for students, which runs from top to bottom like the whole."""
+    notebook.cells = [
+        cell for cell in notebook.cells if "solution" not in cell.metadata.get("tags", [])
+    ]
+    return notebook
+
+
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--student", type=Path, metavar="CHAPTER", help="only this one")
     args = parser.parse_args()
+    if args.student:
+        target = notebooks.ROOT / "student" / f"{args.student.stem}.ipynb"
+        target.parent.mkdir(exist_ok=True)
+        notebook = without_solutions(plain_notebook(args.student.resolve()))
+        target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        print(target)
+        return 0
     PLAIN.mkdir(exist_ok=True)
     stale = []
     for path in notebooks.chapters():

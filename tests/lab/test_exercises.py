@@ -509,3 +509,20 @@ assert random.getstate() == states[0] and torch.equal(torch.get_rng_state(), sta
         "6.1-cost: right.",
         "3.4: not yet. These are rows of E as they are; section 3.4 does something to them.",
     ]
+
+
+def test_a_verdict_is_returned_and_shows_nothing_of_its_own(capsys):
+    """A cell that ends with `check` shows its one line alone."""
+    right, wrong = check("3.2.1", attention), check("3.2.1", lambda q, k, v, mask=None: v)
+    assert right and not wrong and wrong.diagnosis and right.exercise == "3.2.1"
+    assert capsys.readouterr().out == f"{right}\n{wrong}\n"
+    assert wrong._ipython_display_() is None and capsys.readouterr().out == ""
+    with pytest.raises(AssertionError, match=r"3\.2\.1: not yet\. "):
+        check("3.2.1", lambda q, k, v, mask=None: v, strict=True)
+    assert check("3.2.1", attention, strict=True)
+
+
+def test_check_lists_its_exercises_and_asks_for_an_answer():
+    assert check() == sorted(EXERCISES)
+    with pytest.raises(ConfigError, match=r"give your function too: check\('3.3', function\)"):
+        check("3.3")
