@@ -107,8 +107,9 @@ explore_attention(translator.model, translator.tokenizer, sentences[-1], kinds=[
 #     make book    # run every chapter, build these pages
 #     make test    # test everything, the chapters too
 #
-# The first command makes an environment, fetches the sentences and trains; then open any chapter's `.ipynb` in Jupyter
-# with the environment `.venv`. Most chapters take less than two minutes.
+# The first command makes an environment, fetches the sentences and trains. `make notebook` opens the chapters in JupyterLab, with
+# solutions folded. Most chapters run in less than two minutes. Who teaches with the book gets a chapter without its solutions by
+# `make student CHAPTER=book/3_2_attention.py`.
 #
 # **On Colab**, the rocket at the top of a chapter opens it there. The first cell fetches the book and installs the few
 # packages that Colab lacks. [On a GPU](on_a_gpu.ipynb) says what makes training fast there.
