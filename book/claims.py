@@ -3,11 +3,6 @@
 #
 # *All sections of the paper {cite}`vaswani2017attention`: what it claims, the rule by which this book judges each claim,
 # and what came out.*
-#
-# Some of the paper's claims are arithmetic, and we can check them to the last digit. Some are theorems on operations
-# and paths, and we can count them. Some are experiments, and we can repeat those at a smaller size. On this page we give
-# each a **verdict**: *holds*, *does not hold*, *cannot tell*, or *not tested at this length*. A theorem on costs has a second
-# verdict, on the times that we measured.
 
 # %% tags=["hide-cell"]
 import math
@@ -27,13 +22,20 @@ claims = judge_claims(results)
 # (section-claims-list)=
 # ## The claims
 #
-# For each claim we give the paper's section, the claim in our words, what it rests on, the rule, the verdict, and the
-# numbers behind it. The menus choose section, kind and verdict. "Here" is the size in the miniature of
-# [chapter 6.2](6_2_variations.ipynb), and p is corrected for all comparisons. A line marked as a **choice** is something
-# that the paper uses without comparing it, so its verdict is about our model rather than about the paper.
+# "Here" means the small models of this book, mostly those of [chapter 6.2](6_2_variations.ipynb) on 29,000 captions.
 
 # %% tags=["hide-input"]
 ClaimsTable(claims)
+
+# %% [markdown]
+# Some of the paper's claims are arithmetic, and we can check them to the last digit. Some are theorems on operations
+# and paths, and we can count them. Some are experiments, and we can repeat those at a smaller size. On this page we give
+# each a **verdict**: *holds*, *does not hold*, *cannot tell*, or *not tested at this length*. A theorem on costs has a second
+# verdict, on the times that we measured.
+#
+# For each claim we give the paper's section, the claim in our words, what it rests on, the rule, the verdict, and the
+# numbers behind it; p is corrected for all comparisons. A line marked as a **choice** is something
+# that the paper uses without comparing it, so its verdict is about our model rather than about the paper.
 
 # %%
 counted = tallies(claims)

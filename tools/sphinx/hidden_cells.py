@@ -68,11 +68,11 @@ def is_bar(node: Any) -> bool:
 
 
 def is_of_figure(node: Any) -> bool:
-    """Whether a cell shows a picture, and its code is hidden."""
+    """Whether a cell shows a picture, or HTML of its own, and its code is hidden."""
     return (
         is_cell(node)
         and node.get("hide_mode") == "input"
-        and any(True for _ in node.findall(nodes.image))
+        and any(isinstance(part, nodes.image | nodes.raw) for part in node.findall())
     )
 
 

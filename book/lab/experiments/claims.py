@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lab.experiments import verdicts
 from lab.experiments.comparisons import (
@@ -41,6 +41,7 @@ class Claim(NamedTuple):
 
     `role` is one of the three; `kind` what it rests on: arithmetic, a theorem, or trained models.
     A theorem is judged by what is counted; `timed` is the verdict of the measured times, if any.
+    `compared` is the comparison of trained models that decides, where one does.
     """
 
     role: str
@@ -51,6 +52,7 @@ class Claim(NamedTuple):
     verdict: str
     evidence: str
     timed: str = ""
+    compared: Comparison | None = None
 
 
 def load_results(folder: str | Path) -> Results:
@@ -231,12 +233,16 @@ def judge_claims(results: Results, too_short: TooShort = is_shrinking) -> list[C
     p_of = corrected(results)
     found = []
     for rule in RULES:
-        more = (p_of, too_short) if isinstance(rule.judge, Compared) else ()
+        read: list[Comparison] = []
+        more: tuple[Any, ...] = ()
+        if isinstance(rule.judge, Compared):
+            read = rule.judge.comparisons(results)
+            more = p_of, too_short
         verdict, evidence = rule.judge(results, *more)
         timed, times = rule.timed(results) if rule.timed else ("", "")
         if times and times != evidence:
             evidence += f"; {times}"
-        found.append(Claim(*rule[:5], verdict, evidence, timed))
+        found.append(Claim(*rule[:5], verdict, evidence, timed, next(iter(read), None)))
     return found
 
 

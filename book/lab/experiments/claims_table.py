@@ -1,56 +1,55 @@
-"""The claims as a table for a page: read without a script, filtered with one.
+"""The claims as a poster: how many hold, some that one can quote, and all of them as a table.
 
 It is one piece of HTML with its own style and script, and asks no other host for anything. Without
-the script every claim is there; with it three menus above the table choose section, kind and
-verdict. The menus are the browser's own, so that the keyboard works them, and what is left is
-announced.
+the script every claim is there; with it a choice of verdict and section is part of the address. On
+a narrow page each claim is a card.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
-from lab.experiments.claims import CLAIM, CLAIM_KINDS, Claim
-from lab.experiments.comparisons import CANNOT_TELL, DOES_NOT, HOLDS, NOT_AT_THIS_LENGTH
+from lab.experiments.claims import CLAIM, CLAIM_KINDS, TRAINED, Claim
+from lab.experiments.comparisons import (
+    CANNOT_TELL,
+    DOES_NOT,
+    HOLDS,
+    NOT_AT_THIS_LENGTH,
+    Comparison,
+)
 
 VERDICTS = {HOLDS: "+", DOES_NOT: "−", CANNOT_TELL: "?", NOT_AT_THIS_LENGTH: "…"}
 """Each verdict with a sign, so that colour alone says nothing."""
-MENUS = ("section", "kind", "verdict")
-STYLE = """
-.at-claims table { border-collapse: collapse; width: 100%; font-size: 0.85rem; }
-.at-claims caption { color: inherit; text-align: left; padding: 0.4em 0; }
-.at-claims th, .at-claims td { border-bottom: 1px solid #8886; padding: 0.4em;
-  text-align: left; vertical-align: top; }
-.at-claims .at-scroll { overflow-x: auto; }
-.at-claims .at-verdict { white-space: nowrap; font-weight: bold; }
-.at-claims label { margin-right: 1em; }
-.at-claims select { font: inherit; max-width: 12em; }
-"""
-SCRIPT = """
-(() => {
-  const box = document.currentScript.closest(".at-claims");
-  const rows = [...box.querySelectorAll("tbody tr")];
-  const menus = [...box.querySelectorAll("select")];
-  const said = box.querySelector("output");
-  const choose = () => {
-    for (const row of rows)
-      row.hidden = !menus.every(m => !m.value || row.dataset[m.name].split(", ").includes(m.value));
-    const left = rows.filter(row => !row.hidden).length;
-    said.textContent = left + " of " + rows.length + " claims";
-  };
-  menus.forEach(menu => menu.addEventListener("change", choose));
-  box.querySelector("form").hidden = false;
-  choose();
-})();
-"""
+CLASSES = dict(zip(VERDICTS, ("yes", "no", "maybe", "not"), strict=True))
+QUOTED = {
+    "Without the factor 1/sqrt(d_k)": "perplexity without the division by sqrt(d_k), at one head "
+    "of width 128",
+    "Training is better with the warm-up": "perplexity without the warm-up of the learning rate",
+    "Without positions": "perplexity without any positions",
+    "The big model is better": "perplexity for the big model, at base's learning rate",
+    "A beam of 4 is better": "without the beam",
+    "Sixteen heads do as well": "perplexity with sixteen heads instead of eight",
+}
+"""How claims begin that are quoted, and what their number is of."""
+TICKS = {
+    "ppl": ((-20, "−20"), (0, "0"), (50, "+50"), (100, "+100"), (300, "+300%")),
+    "bleu": ((-2, "−2"), (-1, "−1"), (0, "0"), (1, "+1 BLEU")),
+}
+WIDTH = 260
+"""Of an interval's picture, in pixels."""
+FORMULA = re.compile(r"O\((?:[^()]|\([^()]*\))*\)|1/sqrt\(d_k\)|sqrt\(d_k\)|\bd_k\b")
+HERE = Path(__file__).with_suffix("")
 
 
 @dataclass(frozen=True, repr=False)
 class ClaimsTable:
-    """These claims for a notebook, which shows it as HTML: a row each, and menus to filter them."""
+    """These claims for a notebook, which shows them as HTML."""
 
     claims: Sequence[Claim]
 
@@ -58,17 +57,17 @@ class ClaimsTable:
         return f"ClaimsTable({len(self.claims)} claims)"
 
     def _repr_html_(self) -> str:
-        rows = "".join(map(_row, self.claims))
-        names = ("section", "the paper's claim, in our words", "kind", "rule", "verdict", "timed")
-        header = "".join(f'<th scope="col">{name}</th>' for name in (*names, "numbers"))
-        menus = " ".join(_menu(name, self.claims) for name in MENUS)
+        groups = (
+            [claim for claim in self.claims if claim.kind == kind]
+            for kind in (TRAINED, *(kind for kind in CLAIM_KINDS if kind != TRAINED))
+        )
+        style, script = (HERE.with_suffix(end).read_text("utf-8") for end in (".css", ".js"))
         return (
-            f'<div class="at-claims"><style>{STYLE}</style>'
-            f'<form hidden onsubmit="return false">{menus} <output></output></form>'
-            '<div class="at-scroll" tabindex="0" role="region" aria-label="the claims">'
+            f'<div class="at-claims"><style>{style}</style>{_tally(self.claims)}'
+            f"{_quotes(self.claims)}<form hidden>{_choices(self.claims)}</form>"
             f"<table><caption>{len(self.claims)} claims, each with its rule and verdict</caption>"
-            f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
-            f"<script>{SCRIPT}</script></div>"
+            f"{''.join(_group(claims) for claims in groups if claims)}</table>"
+            f"<script>{script}</script></div>"
         )
 
 
@@ -82,22 +81,119 @@ def timed_tally(claims: Sequence[Claim]) -> Counter[str]:
     return Counter(claim.timed for claim in claims if claim.timed)
 
 
-def _menu(name: str, claims: Sequence[Claim]) -> str:
-    values = {value for claim in claims for value in getattr(claim, name).split(", ")}
-    options = "".join(f"<option>{escape(value)}</option>" for value in sorted(values))
-    every = f'<option value="">every {name}</option>'
-    return f'<label>{name} <select name="{name}">{every}{options}</select></label>'
+def in_words(text: str) -> str:
+    """A text as HTML, with its formulas as MathJax reads them: O(n^2 d), 1/sqrt(d_k)."""
+
+    def typeset(match: re.Match[str]) -> str:
+        tex = match[0].replace("1/sqrt(d_k)", r"1/\sqrt{d_k}").replace("sqrt(d_k)", r"\sqrt{d_k}")
+        tex = tex.replace("log_k", r"\log_k ")
+        return f'<span class="math notranslate nohighlight">\\({tex}\\)</span>'
+
+    return FORMULA.sub(typeset, escape(text))
+
+
+def _judged(verdict: str) -> str:
+    """A verdict with its sign. It is one on what was done here, and says so."""
+    return f"<i>{VERDICTS[verdict]}</i> {verdict.replace(' at this length', '')} here"
+
+
+def _tally(claims: Sequence[Claim]) -> str:
+    counted = Counter(claim.verdict for claim in claims)
+    return '<div class="at-tally">{}</div>'.format(
+        "".join(
+            f'<a class="{CLASSES[verdict]}" href="#verdict={CLASSES[verdict]}"><b>{n}</b> '
+            f"{sign} {verdict.replace(' at this length', '')} here"
+            f'<span aria-hidden="true">{f"<i>{sign}</i>" * n}</span></a>'
+            for verdict, sign in VERDICTS.items()
+            if (n := counted[verdict])
+        )
+    )
+
+
+def _quotes(claims: Sequence[Claim]) -> str:
+    quotes = []
+    for beginning, what in QUOTED.items():
+        for claim in claims:
+            if claim.statement.startswith(beginning) and (one := claim.compared):
+                mean, low, high = map(one.scaled, one.found[:3])
+                number = f"{abs(mean):.0f}%" if one.unit else f"{abs(mean):.2f} BLEU"
+                more = "more" if mean > 0 else "less"
+                quotes.append(
+                    f'<div class="{CLASSES[claim.verdict]}"><b>{number} {more}</b> '
+                    f"<p>{in_words(what)}</p><small>{_judged(claim.verdict)}; "
+                    f"{_signed(low, one.digits)} to {_signed(high, one.digits)}, "
+                    f"{len(one.found.seeds)} seeds</small></div>"
+                )
+    return f'<div class="at-quotes">{"".join(quotes)}</div>'
+
+
+def _signed(value: float, digits: int) -> str:
+    """A number with a sign, and a minus as long as a plus."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def _choices(claims: Sequence[Claim]) -> str:
+    counted = Counter(claim.verdict for claim in claims)
+    buttons = "".join(
+        f'<button type="button" value="{CLASSES[verdict]}">{sign} {verdict} {counted[verdict]}'
+        "</button>"
+        for verdict, sign in VERDICTS.items()
+        if counted[verdict]
+    )
+    sections = sorted({part for claim in claims for part in claim.section.split(", ")})
+    options = "".join(f"<option>{escape(section)}</option>" for section in sections)
+    return (
+        f'<button type="button" value="">all {len(claims)}</button>{buttons}'
+        f'<label>section <select><option value="">every section</option>{options}</select>'
+        "</label> <output></output>"
+    )
+
+
+def _group(claims: Sequence[Claim]) -> str:
+    kind = claims[0].kind
+    header = "".join(
+        f'<th scope="col">{name}</th>' for name in (kind, "verdict", "interval", "numbers, rule")
+    )
+    rows = "".join(map(_row, claims))
+    return f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody>"
 
 
 def _row(claim: Claim) -> str:
-    data = " ".join(f'data-{name}="{escape(getattr(claim, name))}"' for name in MENUS)
-    kind = claim.kind + (f" ({claim.role})" if claim.role != CLAIM else "")
-    cells = [kind, claim.rule]
-    middle = "".join(f"<td>{escape(text)}</td>" for text in cells)
-    verdicts = (f"{VERDICTS[one]} {one}" if one else "" for one in (claim.verdict, claim.timed))
-    judged = "".join(f'<td class="at-verdict">{verdict}</td>' for verdict in verdicts)
+    role = "" if claim.role == CLAIM else f", {claim.role}"
+    timed = f"<br/>{_judged(claim.timed)}, timed" if claim.timed else ""
+    picture = _interval(claim.compared) if claim.compared else ""
     return (
-        f"<tr {data}><td>{escape(claim.section)}</td>"
-        f'<th scope="row">{escape(claim.statement)}</th>{middle}'
-        f"{judged}<td>{escape(claim.evidence)}</td></tr>"
+        f'<tr class="{CLASSES[claim.verdict]}" data-verdict="{CLASSES[claim.verdict]}" '
+        f'data-section="{escape(claim.section)}"><th scope="row">{in_words(claim.statement)} '
+        f"<small>{escape(claim.section)}{role}</small></th>"
+        f'<td class="at-verdict">{_judged(claim.verdict)}{timed}</td><td>{picture}</td>'
+        f"<td><small>{in_words(claim.evidence)}<br/>Rule: {in_words(claim.rule)}</small></td></tr>"
+    )
+
+
+def _interval(one: Comparison) -> str:
+    """The interval on an axis that all claims of its measure share; percents by their logarithm."""
+    is_percent = bool(one.unit)
+    ticks = TICKS["ppl" if is_percent else "bleu"]
+    ends = (-30, 380) if is_percent else (-2.5, 1.6)
+
+    def place(value: float) -> float:
+        scale = (lambda x: math.log1p(x / 100)) if is_percent else float
+        share = (scale(value) - scale(ends[0])) / (scale(ends[1]) - scale(ends[0]))
+        return round(8 + (WIDTH - 16) * min(1, max(0, share)), 1)
+
+    mean, low, high = (place(one.scaled(value)) for value in one.found[:3])
+    marks = "".join(
+        f'<line x1="{place(x)}" x2="{place(x)}" y1="0" y2="22"/><text x="{place(x)}" y="36">{text}'
+        "</text>"
+        for x, text in ticks
+    )
+    seeds = "".join(
+        f'<circle class="at-seed" cx="{place(one.scaled(seed))}" cy="11" r="2"/>'
+        for seed in one.found.seeds
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} 40" width="{WIDTH}" height="40" role="img" '
+        f'aria-label="{escape(str(one))}">{marks}<line class="at-range" x1="{low}" x2="{high}" '
+        f'y1="11" y2="11"/><circle cx="{mean}" cy="11" r="5"/>{seeds}</svg>'
     )
