@@ -197,7 +197,7 @@ def test_thresholds_are_fitted_on_other_lines_than_they_are_judged_on():
     german = [(0.5, True), (0.02, False)]
     lines = [{"right": right, "back": case_of is german}
              for case_of in (english, german) for _, right in case_of]  # fmt: skip
-    best = [TypedTranslation("", 0.0, 0.0, (), mean_p) for mean_p, _ in english + german]
+    best = [TypedTranslation("", 0.0, 0.0, mean_p=mean_p) for mean_p, _ in english + german]
     whole, from_english, from_german = unsure.figures(lines, best)
     assert (whole["unsure_below"], whole["perhaps_below"]) == (0.03, 0.1)
     assert (whole["right"], whole["wrong"], from_german["wrong"]) == (98, 3, 1)

@@ -30,12 +30,17 @@ FOUR_BEST = DecodeConfig(n_best=4)
 
 
 class Translation(NamedTuple):
-    """A hypothesis as text: the score that ranks it, log P in nats, and its ids without eos."""
+    """A hypothesis as text: the score that ranks it, log P in nats, and its ids without eos.
+
+    `n_cut` is the number of tokens at the end of the line that were not translated, because it is
+    longer than `max_source`.
+    """
 
     text: str
     score: float
     log_p: float
     tokens: tuple[int, ...] = ()
+    n_cut: int = 0
 
 
 Engine = Callable[[list[list[int]], DecodeConfig], list[list[tuple[list[int], float]]]]
@@ -53,8 +58,8 @@ class Translator:
     hypothesis of `beam_search`, on one line: where the model makes a line break of any kind, it
     becomes a space. A line that is empty, or only white space, is answered by an empty line. A
     line of more than `max_source` tokens (eos included; learned positions may set a lower limit) is
-    cut there, and a warning names it. `extras.visitors.for_visitors` wraps a translator for text as
-    people type it.
+    cut there: a warning names it, and `Translation.n_cut` counts what is left out.
+    `extras.visitors.for_visitors` wraps a translator for text as people type it.
 
     >>> translator = Translator.from_checkpoint("book/model")
     >>> translator.translate(["I am hungry.", "Where is the station?"])
@@ -81,7 +86,7 @@ class Translator:
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
         self.device = torch.device(device)
-        self.search_model = search_model
+        self.search_model = None if search_model is self.model else search_model
         self.engine = engine
         self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
         """What the search computes in: "float32", "float16" or "bfloat16"; an engine may differ."""
@@ -209,9 +214,11 @@ class Translator:
         sources = self.tokenizer.encode_batch([line if line.strip() else "" for line in lines])
         if search.back:
             sources = [[self.tokenizer.back_id, *ids] if ids else ids for ids in sources]
+        n_cut = dict.fromkeys(range(len(lines)), 0)
         for i, ids in enumerate(sources):
             if len(ids) >= self.max_source:
                 limit = self.max_source - 1
+                n_cut[i] = len(ids) - limit
                 message = "line %d has %d tokens, only the first %d are translated"
                 logging.getLogger(__name__).warning(message, first_line + i, len(ids), limit)
                 sources[i] = ids[:limit]
@@ -221,7 +228,8 @@ class Translator:
             beams = self._search([sources[i] for i in batch], search)
             for i, hypotheses in zip(batch, beams, strict=True):
                 if hypotheses:  # a model whose scores are NaN has none
-                    answers[i] = ListAsTree(map(self._translation, hypotheses))
+                    texts = (self._translation(one, n_cut[i]) for one in hypotheses)
+                    answers[i] = ListAsTree(texts)
         return answers
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> Sequence[list[Hypothesis]]:
@@ -237,12 +245,13 @@ class Translator:
         if isinstance(given, FastDecoder):
             is_current = given.model is self.model and given.stands_for_model()
             return given if is_current else self.model
-        return self.model if given is None or isinstance(given, Transformer) else given
+        return self.model if given is None else given
 
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
+    def _translation(self, hypothesis: Hypothesis, n_cut: int) -> Translation:
         # One line, whatever `str.splitlines` takes for the end of one.
         text = " ".join(self.tokenizer.decode(hypothesis.tokens).splitlines())
-        return Translation(text, hypothesis.score, hypothesis.log_p, tuple(hypothesis.tokens))
+        tokens = tuple(hypothesis.tokens)
+        return Translation(text, hypothesis.score, hypothesis.log_p, tokens, n_cut)
 
 
 def _require_sentences(sentences: Iterable[object]) -> None:

@@ -36,6 +36,7 @@ class TypedTranslation(NamedTuple):
     score: float
     log_p: float
     tokens: tuple[int, ...] = ()
+    n_cut: int = 0
     mean_p: float = 1.0
     unsure: bool = False
     lost: tuple[str, ...] = ()
