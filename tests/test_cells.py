@@ -84,12 +84,16 @@ def test_nothing_needs_a_solution(chapter):
             available |= bound
 
 
+def is_setting(call):
+    return isinstance(call, ast.Call) and SETTING.search(ast.unparse(call.func)) is not None
+
+
 def is_check(source, needed):
     """Whether code has only imports, settings, and assertions with what only they need."""
     tree = ast.parse(source)
     calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     rest = [s for s in tree.body if not isinstance(s, ast.Import | ast.ImportFrom)]
-    if all(isinstance(s, ast.Expr) and SETTING.search(ast.unparse(s)) for s in rest):
+    if all(isinstance(s, ast.Expr) and is_setting(s.value) for s in rest):
         return True
     asserts = any(isinstance(node, ast.Assert) for node in ast.walk(tree))
     asserts |= any(name.startswith("assert_") for name in calls)
@@ -102,6 +106,7 @@ def test_a_check_is_recognised():
     assert is_check("y = f(x)\nassert y == 2", set()) and not is_check(
         "y = f(x)\nassert y == 2", {"y"}
     )
+    assert not is_check("train(model.set_x)", set())
     assert not is_check("y = f(x)", set()) and not is_check("print(x)\nassert x == 2", set())
 
 

@@ -80,7 +80,8 @@ def test_the_front_door_shows_classes_and_functions(installed: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readmes_listings_have_no_type_error(installed: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    listings = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
+    pages = (ROOT / name for name in ("README.md", "book/api.md"))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    listings = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     said = checked("\n".join(listings), installed)
     assert len(listings) == 3 and [line for line in said if line.startswith("error")] == []

@@ -54,8 +54,8 @@ class HiddenCells(SphinxPostTransform):
                 child["classes"].append("code-of-figure")
             before = child
             if child.get("hide_mode"):
-                name = "Code" if is_of_figure(child) else f"Code: {names_in(child)}"
-                child["prompt_show"] = child["prompt_hide"] = name
+                name = "the figure" if is_of_figure(child) else names_in(child)
+                child["prompt_show"] = child["prompt_hide"] = f"Code: {name}"
 
 
 def is_cell(node: Any) -> bool:
@@ -95,6 +95,7 @@ def names_in(cell: Any) -> str:
         elif isinstance(statement, ast.Assign):
             for target in statement.targets:
                 defined |= {n.id: None for n in ast.walk(target) if isinstance(n, ast.Name)}
+    defined.pop("_", None)
     names = [*defined][:SHOWN]
     more = ", ..." if len(defined) > SHOWN else ""
     return ", ".join(names) + more or ("what it prints" if outputs_of(cell) else "checks")
