@@ -4,6 +4,12 @@
 # *All sections of the paper {cite}`vaswani2017attention`: what it claims, the rule by which this book judges each claim,
 # and what came out.*
 
+# %% [markdown]
+# (section-claims-list)=
+# ## The claims
+#
+# "Here" means the small models of this book, mostly those of [chapter 6.2](6_2_variations.ipynb) on 29,000 captions.
+
 # %% tags=["hide-cell"]
 import math
 
@@ -17,12 +23,6 @@ from lab.pictures import variations as variations_pictures
 use_style()
 results = load_results("results")
 claims = judge_claims(results)
-
-# %% [markdown]
-# (section-claims-list)=
-# ## The claims
-#
-# "Here" means the small models of this book, mostly those of [chapter 6.2](6_2_variations.ipynb) on 29,000 captions.
 
 # %% tags=["hide-input"]
 ClaimsTable(claims)

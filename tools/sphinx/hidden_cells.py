@@ -54,7 +54,10 @@ class HiddenCells(SphinxPostTransform):
                 child["classes"].append("code-of-figure")
             before = child
             if child.get("hide_mode"):
-                name = "the figure" if is_of_figure(child) else names_in(child)
+                name = names_in(child)
+                if is_of_figure(child):
+                    is_picture = any(True for _ in child.findall(nodes.image))
+                    name = "the figure" if is_picture else "the table"
                 child["prompt_show"] = child["prompt_hide"] = f"Code: {name}"
 
 
