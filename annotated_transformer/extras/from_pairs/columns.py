@@ -59,7 +59,8 @@ def read_pairs(path: PathLike, least: int = MIN_PAIRS) -> list[Pair]:
 def _other_form(rows: list[list[str]]) -> str:
     """The end of the message on a line without a tab: what separates the columns of this file."""
     if any(len(row) > 1 for row in rows):
-        return ""
+        is_open = any(cell.startswith('"') and cell.count('"') % 2 for row in rows for cell in row)
+        return "; a cell with a line break? replace these by spaces in the sheet" if is_open else ""
     if rows[0][0].lstrip()[0] in "<{[":
         return "; this looks like XML or JSON: write its pairs as such lines"
     mark = next((mark for mark in SEPARATORS if all(mark in row[0] for row in rows)), "")

@@ -83,3 +83,12 @@ def test_marks_of_speech_are_kept(tmp_path, capsys, speech):
     rows = [*PAIRS, (speech, speech)]
     assert read(tmp_path, rows) == rows
     assert not capsys.readouterr().err
+
+
+def test_a_line_break_in_a_cell_is_named(tmp_path):
+    """A spreadsheet puts such a cell into quotation marks, and its line ends in the middle."""
+    rows = [*PAIRS, ('"Two\nlines", he said.'.replace(",", ""), "Zwei Zeilen")]
+    with pytest.raises(ConfigError, match="line 151 has no tab: .*; a cell with a line break"):
+        read(tmp_path, rows)
+    with pytest.raises(ConfigError, match="line 151 has no tab: .* a target$"):
+        read(tmp_path, [*PAIRS, ("one cell",)])
