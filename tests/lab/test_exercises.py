@@ -366,7 +366,7 @@ each_exercise = pytest.mark.parametrize("exercise", EXERCISES)
 
 @each_exercise
 def test_an_answer_without_the_package_is_right(exercise, capsys):
-    assert check(exercise, RIGHT[exercise]) is None
+    assert check(exercise, RIGHT[exercise])
     assert capsys.readouterr().out == f"{exercise}: right.\n"
 
 
